@@ -1,0 +1,78 @@
+"""The estimated time of a tile beside its program's: tiles that divide the matrix, and tiles that reach beyond it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwsim.dataflows.registry import dataflow
+from hwsim.dataflows.tiled.estimate import busiest
+from hwsim.devices import load
+from hwsim.gemm.mapping import Tile
+from hwsim.gemm.problem import Problem
+from hwsim.machines.load import under_load
+from hwsim.resolve.choice.cost import plan_input
+from hwsim.resolve.gemm_record import record_of
+from hwsim.resolve.mapping_choice import mapped, program_of
+from hwsim.resolve.planning import plan_for
+from hwsim.schemes import scheme_of
+
+APART = 1.7  # wide tiles may be estimated so many times better or worse than tight ones; as whole tiles it was 1.9 to 5
+WIDE = [  # sizes; a tile that C fills, or fills more of; one that reaches far beyond it
+    ("h100", "egemm-tc", None, (687, 16, 2496), (32, 32, 32), (32, 128, 32)),
+    ("h100", "egemm-tc", None, (687, 16, 2496), (64, 32, 32), (64, 256, 32)),
+    ("h200", "ootomo-tf32", None, (2048, 16, 2048), (64, 32, 16), (64, 192, 16)),
+    ("t4", "sgemm-cube", None, (21, 2400, 424), (32, 128, 64), (128, 128, 64)),
+    ("v100", "markidis", None, (16, 1024, 1700), (32, 64, 16), (128, 64, 16)),
+    ("a100", "native", "bf16", (24, 4096, 4096), (64, 128, 32), (256, 128, 32)),
+    ("l40s", "tf32x3", None, (1000, 33, 1024), (64, 64, 16), (64, 128, 16)),
+    ("mi210", "le-gemm", None, (40, 4096, 512), (64, 64, 16), (256, 64, 16)),
+    ("b200", "bf16x9", None, (130, 2000, 1024), (64, 64, 32), (128, 128, 32)),  # an edge of two rows
+]
+
+
+def record(device, scheme, form, sizes):
+    chip = load(device)
+    plan = plan_for(chip, scheme_of(scheme), Problem.of("fp32", *sizes), form, {}, None).plan
+    return chip, record_of(plan, chip, Problem.of(plan_input(plan), *sizes))
+
+
+def estimated(chip, gemm, options):
+    """Seconds of the kernels with products."""
+    flow = dataflow(chip)
+    return flow.seconds(flow._stored(gemm, chip, options), (gemm.problem.k,), flow._request(options))
+
+
+def timed(chip, gemm):
+    """The same, of the program."""
+    loaded, times = under_load(program_of(gemm, chip), chip, gemm.mapping.kernels[0].instruction)
+    names = {kernel.name for kernel in gemm.mapping.kernels}
+    return sum(kernel.cycles for kernel in times.kernels if kernel.name in names) / (loaded.clock_mhz * 1e6)
+
+
+@pytest.mark.parametrize(("device", "scheme", "form", "sizes", "tight", "wide"), WIDE)
+def test_a_tile_that_reaches_beyond_the_matrix_is_estimated_as_well_as_a_tight_one(
+    device, scheme, form, sizes, tight, wide
+):
+    chip, gemm = record(device, scheme, form, sizes)
+    shares = []
+    for tile in (tight, wide):
+        options = {"tile": Tile(*tile).to_dict()}
+        shares.append(estimated(chip, gemm, options) / timed(chip, mapped(gemm, chip, options)))
+    assert 1 / APART < shares[1] / shares[0] < APART
+
+
+def test_what_a_tile_has_beyond_the_matrix_takes_no_time():
+    chip, gemm = record("h100", "egemm-tc", None, (512, 32, 2048))
+    of_width = [estimated(chip, gemm, {"tile": {"m": 64, "n": n, "k": 32}}) for n in (32, 64, 128)]
+    assert max(of_width) < 1.05 * of_width[0]
+
+
+def test_the_busiest_core_is_the_one_whose_tiles_take_longest():
+    assert busiest([(5, 10.0)], 4) == 20.0
+    assert busiest([(5, 10.0), (3, 1.0)], 4) == 20.0  # the edge falls to cores with one whole tile
+    assert busiest([(4, 10.0), (3, 1.0)], 4) == 11.0
+    assert busiest([(1, 10.0), (9, 3.0)], 4) == 16.0  # the first has two at the edge, too
+    for counts in ((7, 3, 2, 1), (1, 6, 0, 1), (13, 13, 13, 13)):
+        tiles = [cycles for count, cycles in zip(counts, (9.0, 5.0, 4.0, 2.0), strict=True) for _ in range(count)]
+        dealt = max(sum(tiles[core::5]) for core in range(5))
+        assert busiest(list(zip(counts, (9.0, 5.0, 4.0, 2.0), strict=True)), 5) == dealt
