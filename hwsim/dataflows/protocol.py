@@ -116,6 +116,14 @@ class SearchedDataflow(Dataflow, Protocol):
 
 
 @runtime_checkable
+class BoundedDataflow(Dataflow, Protocol):
+    """A dataflow that knows how many cycles its programs need at least, before they are written."""
+
+    def least_cycles(self, gemm: Gemm, device: Device) -> float:
+        """A lower bound of the cycles of a mapped record's program; 0 where none is known."""
+
+
+@runtime_checkable
 class CuttingDataflow(Dataflow, Protocol):
     """A dataflow that may cut K where a request leaves the order of summation open."""
 

@@ -376,6 +376,10 @@ class TiledDataflow:
         """The program for a mapped record, unchecked."""
         return self._writer(gemm, device).program()
 
+    def least_cycles(self, gemm: Gemm, device: Device) -> float:
+        """Cycles that the program of a mapped record needs at least; see BoundedDataflow.least_cycles."""
+        return self._writer(gemm, device).least_cycles()
+
     def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas."""
         return self._writer(part, device, areas).program()
