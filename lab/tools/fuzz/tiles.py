@@ -1,7 +1,7 @@
 """Campaign: how much faster than `run`'s choice is the best mapping with the same bits.
 
-    python lab/tools/fuzz/tiles.py --draws 1000 --log tiles.jsonl                  # all cores; goes on where the log ends
-    python lab/tools/fuzz/tiles.py --draws 1000 --exhaustive --log all.jsonl       # beside all mappings
+    python lab/tools/fuzz/tiles.py --draws 1000 --log tiles.jsonl                # all cores; goes on where the log ends
+    python lab/tools/fuzz/tiles.py --draws 1000 --exhaustive --log all.jsonl     # beside all mappings
 
 A draw is a product on a drawn device, in a native format of it or by a scheme, of drawn sizes. Its reference is the
 least cycles of the mappings that `tune` times: every tile, then one other option at a time from the best of them; or of
@@ -135,13 +135,13 @@ def logged(log, seed, draws, exhaustive):
         missing = [name for name in COLUMNS if name not in row]
         if missing:
             raise ValueError(
-                f"{log}: the row of draw {row['number']} has no {', '.join(missing)}: an earlier version of this program "
-                "wrote it, and its times are of that version; give another --log"
+                f"{log}: the row of draw {row['number']} has no {', '.join(missing)}: an earlier version of this "
+                "program wrote it, and its times are of that version; give another --log"
             )
         if row["reference"] != REFERENCES[exhaustive]:
             raise ValueError(
-                f"{log}: draw {row['number']} is beside {row['reference']!r}, asked is {REFERENCES[exhaustive]!r}; give "
-                f"another --log, or {'leave out' if exhaustive else 'add'} --exhaustive"
+                f"{log}: draw {row['number']} is beside {row['reference']!r}, asked is {REFERENCES[exhaustive]!r}; "
+                f"give another --log, or {'leave out' if exhaustive else 'add'} --exhaustive"
             )
     return {row["number"]: row for row in rows}
 
