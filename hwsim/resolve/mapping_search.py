@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import parts_of_k
 from hwsim.dataflows.options import LAYOUT_OPTIONS
-from hwsim.dataflows.protocol import SearchedDataflow
+from hwsim.dataflows.protocol import BoundedDataflow, SearchedDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import Mixed
@@ -54,7 +54,9 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
 
 def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping[str, Any]) -> Gemm:
-    """Of a record and the dataflow's alternatives the one with the fewest cycles."""
+    """Of a record and the dataflow's alternatives the one with the fewest cycles; those that cannot be it are not
+    timed.
+    """
     best, search = first, _Predictor(first, device)
     try:
         least = LEAST_GAIN * search.cycles(first)
@@ -70,6 +72,8 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
                 break
             candidate = replace(candidate, problem=first.problem)
             if candidate.schedule != first.schedule or candidate.mapping == first.mapping:
+                continue
+            if isinstance(flow, BoundedDataflow) and flow.least_cycles(without_stack(candidate, flow), device) >= least:
                 continue
             cycles = search.cycles(candidate)
         except UnsupportedError:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hwsim.dataflows.registry import dataflow
+from hwsim.dataflows.tiled import bound
 from hwsim.dataflows.tiled.estimate import busiest
+from hwsim.dataflows.tiled.parts import designed
+from hwsim.dataflows.tiled.program import blocking_of
 from hwsim.devices import load
 from hwsim.gemm.mapping import Tile
 from hwsim.gemm.problem import Problem
@@ -76,3 +79,40 @@ def test_the_busiest_core_is_the_one_whose_tiles_take_longest():
         tiles = [cycles for count, cycles in zip(counts, (9.0, 5.0, 4.0, 2.0), strict=True) for _ in range(count)]
         dealt = max(sum(tiles[core::5]) for core in range(5))
         assert busiest(list(zip(counts, (9.0, 5.0, 4.0, 2.0), strict=True)), 5) == dealt
+
+
+BOUNDED = [
+    ("h100", "egemm-tc", (100, 40, 300), {"tile": {"m": 64, "n": 32, "k": 32}}),
+    ("a100", "ootomo-tf32", (67, 130, 67), {"tile": {"m": 64, "n": 64, "k": 16}, "stages": 3}),
+    ("l40s", "le-gemm", (336, 56, 1024), {"tile": {"m": 192, "n": 32, "k": 16}}),
+    ("v100", "markidis", (200, 96, 512), {"tile": {"m": 64, "n": 64, "k": 16}}),
+    ("mi300x", "quantensor", (130, 70, 256), {"tile": {"m": 64, "n": 64, "k": 16}}),
+    ("b200", "bf16x9", (256, 512, 512), {"tile": {"m": 128, "n": 64, "k": 32}}),
+    ("b200", "native", (512, 512, 4096), {"tile": {"m": 128, "n": 128, "k": 64}, "cta_group": 2}),
+    ("h200", "native", (64, 8192, 64), {}),
+]
+
+
+@pytest.mark.parametrize(("device", "scheme", "sizes", "options"), BOUNDED)
+def test_no_program_takes_less_than_its_bound(device, scheme, sizes, options):
+    chip, gemm = record(device, scheme, "bf16" if scheme == "native" else None, sizes)
+    gemm = mapped(gemm, chip, options)
+    names = {kernel.name for kernel in gemm.mapping.kernels}
+    _, times = under_load(program_of(gemm, chip), chip, gemm.mapping.kernels[0].instruction)
+    cycles = sum(kernel.cycles for kernel in times.kernels if kernel.name in names)
+    assert 0.15 * cycles < dataflow(chip).least_cycles(gemm, chip) <= cycles
+
+
+def test_the_bound_of_products_is_what_the_matrix_unit_is_busy():
+    """Of one tile at an edge of C: the bound leaves out the overhead of each of two blocks of K, and nothing else."""
+    chip, gemm = record("h200", "native", "bf16", (40, 24, 100))
+    gemm = mapped(gemm, chip, {"tile": {"m": 64, "n": 256, "k": 64}})
+    writer = dataflow(chip)._writer(gemm, chip)
+    [mapping] = gemm.mapping.kernels
+    [part] = writer.partition.of([mapping.terms])
+    design = designed(chip, writer.family, writer.partition.kernel(part), blocking_of(mapping))
+    _, times = under_load(program_of(gemm, chip), chip, mapping.instruction)
+    busy = next(kernel for kernel in times.kernels if kernel.name == mapping.name).critical["TC"].busy_cycles
+    overhead = design.unit.timing.overhead_cycles
+    assert overhead > 0
+    assert float(bound._products(design, 40, 24, 100)) + 2 * overhead == busy
