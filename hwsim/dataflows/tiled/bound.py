@@ -52,7 +52,7 @@ def _busy(design: KernelDesign, m: int, n: int, k: int) -> dict[str, float]:
 def _products(design: KernelDesign, m: int, n: int, k: int) -> Fraction:
     """Of the matrix instructions."""
     kernel, total = design.kernel, Fraction(0)
-    terms = range(len(kernel.terms))
+    terms = list(range(len(kernel.terms)))
     if design.sequential_joins:
         terms = sorted({turn.term for turn in design.sequential_joins})
     for t in terms:

@@ -136,8 +136,8 @@ class TileEstimate:
     def of(cls, design: KernelDesign, m: int, n: int) -> TileEstimate:
         """The estimate of a tile of m x n of a kernel, which may be smaller than the blocking's."""
         device, b, kernel, family = design.device, design.blocking, design.kernel, design.family
-        own = design.unit
-        name = design.unit_name if (m, n) == (b.m, b.n) else design.instruction_of(own.a, own.b, m, n)
+        whole = design.unit
+        name = design.unit_name if (m, n) == (b.m, b.n) else design.instruction_of(whole.a, whole.b, m, n)
         unit = instruction(device, name)
         if unit.timing is None:
             raise UnsupportedError(f"device {device.name}: instruction {name} has no timing in its file")
