@@ -221,7 +221,10 @@ class TileChooser:
         tiles: Sequence[Tile],
         request: TileRequest,
     ) -> list[Blocking]:
-        """The blockings of these tiles, as a user would ask for them, that fit: the least estimated time first."""
+        """The blockings of these tiles, as a user would ask for them, that fit: the least estimated time first. Of tiles
+        that are equal where C ends before them, one: of equal times the one whose warps read least, and the
+        smallest of those.
+        """
         cores = checked_cta_group(self.family.on(device), request.cta_group)
         shapes = _of_cores(_shapes(self.family, device, kernels[0]), cores)
         if not shapes:
@@ -235,7 +238,10 @@ class TileChooser:
             candidate = candidates[tile]
             if candidate is not None:
                 ranked.append((candidate.seconds(extent), candidate.blocking))
-        return [blocking for _, blocking in sorted(ranked, key=lambda pair: pair[0])]
+        first: dict[tuple[int, int, int], Blocking] = {}
+        for _, b in sorted(ranked, key=lambda pair: (pair[0], _read(pair[1], extent), pair[1].m * pair[1].n)):
+            first.setdefault((min(b.m, extent.m), min(b.n, extent.n), b.k), b)
+        return list(first.values())
 
     def library_tiles(self, device: Device, kernels: Sequence[GemmKernel], extent: GemmSizes) -> list[Tile]:
         """The tiles that the family's library uses for such sizes, on one core each."""
@@ -370,6 +376,12 @@ class TileChooser:
             pairs = list(zip(designs, counted.values(), strict=True))
             fitting.append(TileCandidate(shape, fitted, pairs, is_for))
         return CandidateSet(tuple(fitting), reason)
+
+
+def _read(b: Blocking, extent: GemmSizes) -> int:
+    """Rows of A and columns of B that the warps of a tile read from shared memory, as often as they do."""
+    rows, cols = min(b.m, extent.m), min(b.n, extent.n)
+    return rows * -(-cols // b.warp[1]) + cols * -(-rows // b.warp[0])
 
 
 def _nearest(shapes: Sequence[Shape], tile: Tile) -> Shape:

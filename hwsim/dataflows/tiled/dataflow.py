@@ -12,7 +12,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
-from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGES, STAGING, SWAPPED, TILED, WARP
+from hwsim.dataflows.options import (
+    INSTRUCTION,
+    LAYOUT_OPTIONS,
+    PAIRED,
+    SPILL,
+    STAGES,
+    STAGING,
+    SWAPPED,
+    SWIZZLE,
+    TILED,
+    WARP,
+)
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
@@ -306,6 +317,21 @@ class TiledDataflow:
                         break
             except (InputError, UnsupportedError):
                 continue
+
+    def orders(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
+        """The mapped record with other orders of tiles; see RasteredDataflow.orders."""
+        if options.get(SWIZZLE.name) is not None or gemm.schedule.regions:
+            return
+        mapping = mapping_of(gemm, self.name)
+        widths = {mapping.kernels[0].swizzle}
+        for asked in SWIZZLE.axis:
+            width = tile_scheduler(gemm, device, replace(mapping.kernels[0], swizzle=asked)).raster_width
+            if width in widths:
+                continue
+            widths.add(width)
+            kernels = tuple(replace(kernel, swizzle=width) for kernel in mapping.kernels)
+            decisions = [replace(x, value=str(width)) if x.name == SWIZZLE.name else x for x in gemm.decisions]
+            yield replace(gemm, mapping=replace(mapping, kernels=kernels), decisions=tuple(decisions))
 
     def _variants(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """How many tiles are worth a look, with which other options: the default's, other instructions, as many stages

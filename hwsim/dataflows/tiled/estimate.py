@@ -1,7 +1,8 @@
 """Estimated time of a tiled GEMM kernel, for tile selection only; the timing machine gives the cycles.
 
 It deals tiles to cores, those at the edges as small as they are, and takes the slowest of matrix unit, elementwise
-lanes, links, L2 and HBM, plus what does not overlap. What a whole tile needs is computed once per kernel and blocking.
+lanes and loads, plus what does not overlap. Where L2 holds all operands and results, they are there from the run before
+(hwsim.machines.l2_state), and no byte comes from HBM. What a whole tile needs is computed once per kernel and blocking.
 """
 
 from __future__ import annotations
@@ -39,8 +40,14 @@ class KernelEstimate:
         self.cycles_per_second = device.clock_mhz * 1e6
         self.l2_rate = None if device.l2 is None else device.l2.bytes_per_second / self.cycles_per_second
         self.hbm_rate = None if device.hbm is None else device.hbm.bytes_per_second / self.cycles_per_second
+        self.l2_bytes = 0 if device.l2 is None else device.l2.capacity_bytes
+        self.element_bytes = *(_element_bytes(design, side) for side in range(2)), _result_bytes(design)
         into = _link(device, "GM", family.registers if family.through_registers else family.shared)
-        self.latency = into.startup_cycles + _shared_latency(device) * self.cycles_per_second / 1e9
+        self.link_rate = into.bytes_per_cycle
+        self.latencies = tuple(
+            into.startup_cycles + nanoseconds * self.cycles_per_second / 1e9
+            for nanoseconds in (_shared_latency(device, from_hbm=True), _shared_latency(device, from_hbm=False))
+        )
         self.slots = b.accumulators if family.through_registers else stages
         self.accumulators, self.is_persistent, self.cluster = b.accumulators, family.persistent, family.cluster
         self.band = 1 << round(math.log2(max(math.sqrt(device.cores * b.m / b.n), 1)))
@@ -51,17 +58,19 @@ class KernelEstimate:
         """Seconds of `matrices` products of m x n elements of C (slices of K count as matrices), K = k each."""
         rows, cols = -(-m // self.m), -(-n // self.n)
         busy = min(rows * cols * matrices, self.cores)
+        is_held = self._held_bytes(m, n, k) * matrices <= self.l2_bytes
+        latency = self.latencies[is_held]
         kinds = [
-            (count * matrices, self._times(self._tile(height, width), rows, cols, busy, k))
+            (count * matrices, self._times(self._tile(height, width), rows, cols, busy, k, is_held))
             for count, height, width in self._kinds(m, n)
         ]
         last = max((times for _, times in kinds), key=lambda times: times.total)
         if self.is_persistent or self.accumulators > 1:
             hidden = self.accumulators > 1
             waves = busiest([(count, x.main if hidden else x.main + x.epilogue) for count, x in kinds], self.cores)
-            total = waves + self.latency + last.step + last.epilogue
+            total = waves + latency + last.step + last.epilogue
         else:
-            total = busiest([(count, x.total + self.latency) for count, x in kinds], self.cores)
+            total = busiest([(count, x.total + latency) for count, x in kinds], self.cores)
         return total / self.cycles_per_second
 
     def _kinds(self, m: int, n: int) -> list[tuple[int, int, int]]:
@@ -75,31 +84,49 @@ class KernelEstimate:
             return self._whole
         return TileEstimate.of(self.design, height, width)
 
-    def _times(self, tile: TileEstimate, rows: int, cols: int, busy: int, k: int) -> _TileTimes:
-        """The times of a tile while `busy` cores have one each, of rows x cols in all."""
-        load = tile.link_cycles
-        if self.l2_rate is not None:
-            load = max(load, self._from_l2(tile, rows, cols, busy) * busy / self.l2_rate)
-        if self.hbm_rate is not None:
-            load = max(load, self._from_hbm(tile, rows, cols, busy) / self.hbm_rate)
-        step = max(tile.step, load, (load + self.latency + tile.exposed_cycles) / self.slots)
+    def _held_bytes(self, m: int, n: int, k: int) -> float:
+        """Bytes of the operands and the result of one product."""
+        a, b, c = self.element_bytes
+        return m * k * a + k * n * b + m * n * c
+
+    def _times(self, tile: TileEstimate, rows: int, cols: int, busy: int, k: int, is_held: bool) -> _TileTimes:
+        """The times of a tile while `busy` cores have one each, of rows x cols in all. is_held: by L2, all of them."""
+        load = self._load(tile, rows, cols, busy, is_held)
+        step = max(tile.step, load, (load + self.latencies[is_held] + tile.exposed_cycles) / self.slots)
         return _TileTimes(-(-k // self.k) * step, step, tile.epilogue)
 
-    def _from_hbm(self, tile: TileEstimate, rows: int, cols: int, busy: int) -> float:
-        """Bytes from HBM while every core processes one block of K; operands that L2 holds are fetched once."""
-        band = min(self.band, max(1, cols))
-        high = min(-(-busy // band), rows)
-        return tile.loaded * (high * tile.m + band * tile.n) / (tile.m + tile.n)
+    def _load(self, tile: TileEstimate, rows: int, cols: int, busy: int, is_held: bool) -> float:
+        """Cycles of the loads of one block of K. A core loads B after A, and all cores do so at the same time: each load
+        takes as long as the slowest of link, L2 and HBM.
+        """
+        from_l2, from_hbm = self._from_l2(tile, rows, cols, busy), self._from_hbm(tile, rows, cols, busy)
+        total = 0.0
+        for side in range(2):
+            cycles = tile.requested[side] / self.link_rate
+            if self.l2_rate is not None:
+                cycles = max(cycles, from_l2[side] * busy / self.l2_rate)
+            if self.hbm_rate is not None and not is_held:
+                cycles = max(cycles, from_hbm[side] / self.hbm_rate)
+            total += cycles
+        return max(total, tile.issue_cycles)
 
-    def _from_l2(self, tile: TileEstimate, rows: int, cols: int, busy: int) -> float:
-        """Bytes from L2 per core for one block of K; neighbouring cores that read the same rows or columns share the
+    def _from_hbm(self, tile: TileEstimate, rows: int, cols: int, busy: int) -> tuple[float, float]:
+        """Bytes of A and of B from HBM while every core processes one block of K: tiles beside each other read the same
+        rows, tiles below each other the same columns. Where there are few rows of tiles, busy cores are further across.
+        """
+        high = min(-(-busy // min(self.band, max(1, cols))), rows)
+        wide = min(-(-busy // high), cols)
+        return high * tile.loaded[0], wide * tile.loaded[1]
+
+    def _from_l2(self, tile: TileEstimate, rows: int, cols: int, busy: int) -> tuple[float, float]:
+        """Bytes of A and of B from L2 per core for one block of K; neighbouring cores that read the same rows or columns share the
         traffic.
         """
         across = min(min(self.band, cols), busy)
         along = min(rows, max(1, busy // across))
         cluster = self.cluster if rows >= self.cluster else 1
         drawn = tile.requested[0] / max(1, min(across, self.coalesced))
-        return drawn + tile.requested[1] / max(cluster, min(along, self.coalesced))
+        return drawn, tile.requested[1] / max(cluster, min(along, self.coalesced))
 
 
 class _TileTimes(NamedTuple):
@@ -119,18 +146,18 @@ class _TileTimes(NamedTuple):
 class TileEstimate:
     """What one block of K of a tile of m x n needs, in cycles of one core, whatever else the chip does.
 
-    step: products and elementwise work. link_cycles: its loads on their link. exposed_cycles: of a block's latency,
-    what does not overlap with others. epilogue: the store of the tile. loaded: bytes of A and B as in shared memory;
-    requested: bytes of A and of B on the link.
+    step: products and elementwise work. issue_cycles: what it takes to issue the loads. exposed_cycles: of a block's
+    latency, what does not overlap with others. epilogue: the store of the tile. loaded: bytes of A and of B as in
+    shared memory; requested: on the link.
     """
 
     m: int
     n: int
     step: float
-    link_cycles: float
+    issue_cycles: float
     exposed_cycles: float
     epilogue: float
-    loaded: float
+    loaded: tuple[float, float]
     requested: tuple[float, float]
 
     @classmethod
@@ -147,10 +174,7 @@ class TileEstimate:
         places = design.places[::-1] if b.swapped else design.places
         interval = unit.interval_cycles(places, (rows, cols), design.needs_transpose)
         product = float(interval) * per_block * kernel.products
-        loaded = 0.0
-        for side, operand in enumerate(kernel.operands):
-            bits = sum(operand.element_bits or format_of(f).bits for f in operand.loaded)
-            loaded += b.k * (m, n)[side] * bits / 8
+        loaded = b.k * m * _element_bytes(design, 0), b.k * n * _element_bytes(design, 1)
         into = _link(device, "GM", family.registers if family.through_registers else family.shared)
         requested = _requested(design, 0, m, into.request_bytes), _requested(design, 1, n, into.request_bytes)
         lanes = _lane_operations(design, m, n) * 4 / _lane_rate(device)
@@ -159,16 +183,16 @@ class TileEstimate:
         exposed_cycles = step
         if family.through_registers:
             store = _link(device, family.registers, family.shared)
-            exposed_cycles = loaded / store.bytes_per_cycle + store.startup_cycles
+            exposed_cycles = sum(loaded) / store.bytes_per_cycle + store.startup_cycles
         out = _link(device, family.shared if family.store_shared else family.registers, "GM")
-        result = m * n * format_of(kernel.epilogue.target.format).bits / 8
+        loads = sum(len(operand.matrices) for operand in kernel.operands)
         return cls(
             m=m,
             n=n,
             step=step,
-            link_cycles=sum(requested) / into.bytes_per_cycle,
+            issue_cycles=loads * device.engines[into.engine].issue_cycles,
             exposed_cycles=exposed_cycles,
-            epilogue=result / out.bytes_per_cycle + out.startup_cycles,
+            epilogue=m * n * _result_bytes(design) / out.bytes_per_cycle + out.startup_cycles,
             loaded=loaded,
             requested=requested,
         )
@@ -203,7 +227,7 @@ def reduction_seconds(device: Device, elements: int, count: int, partial: str, t
     moved = 0.0
     if memory is not None and memory.bytes_per_second:
         moved = (read + written) / memory.bytes_per_second
-    return moved + _shared_latency(device) * 1e-9 + (device.launch_overhead_us or 0.0) * 1e-6
+    return moved + _shared_latency(device, from_hbm=True) * 1e-9 + (device.launch_overhead_us or 0.0) * 1e-6
 
 
 def _requested(design: KernelDesign, side: int, size: int, request_bytes: int) -> float:
@@ -221,9 +245,20 @@ def _requested(design: KernelDesign, side: int, size: int, request_bytes: int) -
     return requested / design.spread(side)
 
 
-def _shared_latency(device: Device) -> float:
-    """Nanoseconds of latency of L2 and HBM for a read of global memory."""
-    return sum(memory.latency_ns or 0.0 for memory in (device.l2, device.hbm) if memory is not None)
+def _element_bytes(design: KernelDesign, side: int) -> float:
+    """Bytes of an element of A or B as it is loaded, in all of its pieces."""
+    operand = design.kernel.operands[side]
+    return sum(operand.element_bits or format_of(f).bits for f in operand.loaded) / 8
+
+
+def _result_bytes(design: KernelDesign) -> float:
+    return format_of(design.kernel.epilogue.target.format).bits / 8
+
+
+def _shared_latency(device: Device, *, from_hbm: bool) -> float:
+    """Nanoseconds of latency of L2, and of HBM, for a read of global memory."""
+    memories = (device.l2, device.hbm) if from_hbm else (device.l2,)
+    return sum(memory.latency_ns or 0.0 for memory in memories if memory is not None)
 
 
 def _multiply(design: KernelDesign, m: int, n: int, product: float) -> float:
