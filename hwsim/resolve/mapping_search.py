@@ -71,7 +71,7 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
 
 
 class _Search:
-    """The best of the records that it was shown."""
+    """A search that times records one after another and keeps the best."""
 
     def __init__(self, flow: SearchedDataflow, first: Gemm, device: Device) -> None:
         self.flow, self.first, self.best, self.device = flow, first, first, device
@@ -104,8 +104,8 @@ class _Search:
     def _try(self, candidate: Gemm) -> None:
         if candidate.schedule != self.first.schedule or candidate.mapping == self.first.mapping:
             return
-        flow, device = self.flow, self.device
-        if isinstance(flow, BoundedDataflow) and flow.least_cycles(without_stack(candidate, flow), device) >= self.least:
+        flow, of_one = self.flow, without_stack(candidate, self.flow)
+        if isinstance(flow, BoundedDataflow) and flow.least_cycles(of_one, self.device) >= self.least:
             return
         cycles = self.predictor.cycles(candidate)
         self.timed.append((cycles, candidate))

@@ -1,4 +1,6 @@
-"""The estimated time of a tile beside its program's: tiles that divide the matrix, and tiles that reach beyond it."""
+"""The estimated time of a tile beside its program's: tiles that divide the matrix, tiles that reach beyond it, and what
+takes the time of loads.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import pytest
 
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled import bound
+from hwsim.dataflows.tiled.choice import GemmSizes, TileRequest
 from hwsim.dataflows.tiled.estimate import busiest
 from hwsim.dataflows.tiled.parts import designed
 from hwsim.dataflows.tiled.program import blocking_of
@@ -62,6 +65,41 @@ def test_a_tile_that_reaches_beyond_the_matrix_is_estimated_as_well_as_a_tight_o
         options = {"tile": Tile(*tile).to_dict()}
         shares.append(estimated(chip, gemm, options) / timed(chip, mapped(gemm, chip, options)))
     assert 1 / APART < shares[1] / shares[0] < APART
+
+
+MMA_F16 = {"instruction": "mma.m16n8k16.f32.f16.f16.f32"}
+NEAR = 1.15  # an estimate may be so many times a program's time, or the other way round
+LOADS = {  # what takes the time of the loads: device, scheme, format, sizes, tile, options
+    "A after B, one row of tiles across all columns": ("a100", "native", "tf32", (48, 3000, 4000), (64, 64, 32), {}),
+    "A after B, one column of tiles": ("a100", "native", "tf32", (3000, 48, 4000), (64, 64, 32), {}),
+    "a last wave with few tiles": ("a100", "native", "fp16", (100, 8192, 8192), (128, 64, 64), {}),
+    "the issue of loads": ("h200", "le-gemm", None, (16, 1024, 4096), (64, 32, 16), MMA_F16),
+    "the issue of loads, of two tiles": ("h100", "egemm-tc", None, (16, 2048, 4096), (64, 64, 16), MMA_F16),
+    "L2, which holds the operands": ("b200", "ootomo-fp16", None, (24, 512, 3000), (64, 16, 32), MMA_F16),
+    "L2, with few stages": ("a100", "native", "fp16", (128, 1024, 2048), (64, 32, 32), {"stages": 3}),
+    "L2, through registers": ("mi300x", "native", "fp16", (128, 1024, 2048), (32, 32, 32), {}),
+}
+
+
+@pytest.mark.parametrize("what", LOADS)
+def test_the_estimate_knows_what_takes_the_time_of_loads(what):
+    device, scheme, form, sizes, tile, more = LOADS[what]
+    chip, gemm = record(device, scheme, form, sizes)
+    options = {"tile": Tile(*tile).to_dict(), **more}
+    assert 1 / NEAR < estimated(chip, gemm, options) / timed(chip, mapped(gemm, chip, options)) < NEAR
+
+
+def test_of_tiles_that_are_equal_on_a_matrix_one_is_ranked():
+    chip, gemm = record("a100", "native", "tf32", (2000, 24, 1000))
+    flow = dataflow(chip)
+    partition, tiles = flow._stored(gemm, chip, {}), flow.tiles(gemm, chip)
+    kernels = partition.kernels(partition.preferred())
+    extent = GemmSizes(2000, 24, 1000, 1)
+    ranked = flow._chooser.ranked(chip, kernels, extent, tiles, TileRequest())
+    of_c = [(b.m, min(b.n, 24), b.k) for b in ranked]
+    assert len(set(of_c)) == len(of_c) == len({(tile.m, tile.k) for tile in tiles})
+    at_64 = next(b for b in ranked if (b.m, b.k) == (64, 16))
+    assert at_64.n == 32 or at_64.warp[0] > 32  # a wider one only where its warps read less
 
 
 def test_what_a_tile_has_beyond_the_matrix_takes_no_time():

@@ -298,7 +298,7 @@ class TiledDataflow:
 
     def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
         """Records with other tiles, and instructions of other families; see SearchedDataflow.alternatives."""
-        if any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name)):
+        if _is_tile_given(options):
             return
         lengths, tiles = gemm.schedule.slice_lengths(gemm.problem.k), self.tiles(gemm, device)
         for count, variant in self._variants(gemm, device, options):
@@ -320,7 +320,7 @@ class TiledDataflow:
 
     def orders(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
         """The mapped record with other orders of tiles; see RasteredDataflow.orders."""
-        if options.get(SWIZZLE.name) is not None or gemm.schedule.regions:
+        if _is_tile_given(options) or options.get(SWIZZLE.name) is not None or gemm.schedule.regions:
             return
         mapping = mapping_of(gemm, self.name)
         widths = {mapping.kernels[0].swizzle}
@@ -391,10 +391,8 @@ class TiledDataflow:
         chosen = self._decide(partition, lengths, request)
         if isinstance(chosen, TileChoice):
             raise _no_tile(chosen, request)
-        total = 0.0
         extent = _extent(partition, lengths)
-        for kernel in chosen.kernels:
-            total += self._chooser.seconds(partition.device, kernel, chosen.blocking, extent)
+        total = self._chooser.seconds(partition.device, chosen.kernels, chosen.blocking, extent)
         return total + merges_seconds(partition, chosen.parts, len(lengths))
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -462,6 +460,10 @@ class TiledDataflow:
         depths = [unit_k * count for count in TILE_DEPTHS]
         others = [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
         return list(dict.fromkeys([*tiles, *others]))
+
+
+def _is_tile_given(options: Mapping[str, Any]) -> bool:
+    return any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name))
 
 
 def is_plain(kernels: Sequence[GemmKernel]) -> bool:

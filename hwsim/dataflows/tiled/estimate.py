@@ -22,6 +22,7 @@ from hwsim.gemm.expressions import operations
 from hwsim.host.multiples import round_up
 
 if TYPE_CHECKING:
+    from hwsim.dataflows.tiled.model import GemmKernel, KernelOperand
     from hwsim.devices.device import Device
     from hwsim.devices.model import LinkModel
     from hwsim.libraries.model.kernels import SplitKModel
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
 class KernelEstimate:
     """The estimated time of one kernel with one blocking, as a function of the sizes.
 
-    stages: of shared memory, whatever the design's blocking says of them.
+    stages: of shared memory, whatever the design's blocking says of them. element_bytes: of the kernels that run with
+    this one, as of the function.
     """
 
-    def __init__(self, design: KernelDesign, stages: int) -> None:
+    def __init__(self, design: KernelDesign, stages: int, element_bytes: tuple[float, float, float]) -> None:
         device, b, family = design.device, design.blocking, design.family
         self.design, self.cores = design, device.cores
         self.m, self.n, self.k = b.m, b.n, b.k
@@ -41,7 +43,7 @@ class KernelEstimate:
         self.l2_rate = None if device.l2 is None else device.l2.bytes_per_second / self.cycles_per_second
         self.hbm_rate = None if device.hbm is None else device.hbm.bytes_per_second / self.cycles_per_second
         self.l2_bytes = 0 if device.l2 is None else device.l2.capacity_bytes
-        self.element_bytes = *(_element_bytes(design, side) for side in range(2)), _result_bytes(design)
+        self.element_bytes = element_bytes
         into = _link(device, "GM", family.registers if family.through_registers else family.shared)
         self.link_rate = into.bytes_per_cycle
         self.latencies = tuple(
@@ -57,7 +59,8 @@ class KernelEstimate:
     def seconds(self, m: int, n: int, k: int, matrices: int) -> float:
         """Seconds of `matrices` products of m x n elements of C (slices of K count as matrices), K = k each."""
         rows, cols = -(-m // self.m), -(-n // self.n)
-        busy = min(rows * cols * matrices, self.cores)
+        waves, rest = divmod(rows * cols * matrices, self.cores)
+        busy = [*([(waves, self.cores)] if waves else []), *([(1, rest)] if rest else [])]
         is_held = self._held_bytes(m, n, k) * matrices <= self.l2_bytes
         latency = self.latencies[is_held]
         kinds = [
@@ -67,8 +70,8 @@ class KernelEstimate:
         last = max((times for _, times in kinds), key=lambda times: times.total)
         if self.is_persistent or self.accumulators > 1:
             hidden = self.accumulators > 1
-            waves = busiest([(count, x.main if hidden else x.main + x.epilogue) for count, x in kinds], self.cores)
-            total = waves + latency + last.step + last.epilogue
+            main = busiest([(count, x.main if hidden else x.main + x.epilogue) for count, x in kinds], self.cores)
+            total = main + latency + last.step + last.epilogue
         else:
             total = busiest([(count, x.total + latency) for count, x in kinds], self.cores)
         return total / self.cycles_per_second
@@ -85,19 +88,27 @@ class KernelEstimate:
         return TileEstimate.of(self.design, height, width)
 
     def _held_bytes(self, m: int, n: int, k: int) -> float:
-        """Bytes of the operands and the result of one product."""
+        """Bytes of the operands and the result of one product, in all kernels."""
         a, b, c = self.element_bytes
         return m * k * a + k * n * b + m * n * c
 
-    def _times(self, tile: TileEstimate, rows: int, cols: int, busy: int, k: int, is_held: bool) -> _TileTimes:
-        """The times of a tile while `busy` cores have one each, of rows x cols in all. is_held: by L2, all of them."""
-        load = self._load(tile, rows, cols, busy, is_held)
-        step = max(tile.step, load, (load + self.latencies[is_held] + tile.exposed_cycles) / self.slots)
+    def _times(
+        self, tile: TileEstimate, rows: int, cols: int, busy: Sequence[tuple[int, int]], k: int, is_held: bool
+    ) -> _TileTimes:
+        """The times of a tile, of rows x cols in all, on average of the waves. busy: waves, and cores with a tile in
+        each. is_held: all operands and results, by L2.
+        """
+        steps, waves = 0.0, 0
+        for count, cores in busy:
+            load = self._load(tile, rows, cols, cores, is_held)
+            steps += count * max(tile.step, load, (load + self.latencies[is_held] + tile.exposed_cycles) / self.slots)
+            waves += count
+        step = steps / waves
         return _TileTimes(-(-k // self.k) * step, step, tile.epilogue)
 
     def _load(self, tile: TileEstimate, rows: int, cols: int, busy: int, is_held: bool) -> float:
-        """Cycles of the loads of one block of K. A core loads B after A, and all cores do so at the same time: each load
-        takes as long as the slowest of link, L2 and HBM.
+        """Cycles of the loads of one block of K while `busy` cores have a tile each. A core loads B after A, and all
+        cores do so at the same time: each load takes as long as the slowest of link, L2 and HBM.
         """
         from_l2, from_hbm = self._from_l2(tile, rows, cols, busy), self._from_hbm(tile, rows, cols, busy)
         total = 0.0
@@ -119,8 +130,8 @@ class KernelEstimate:
         return high * tile.loaded[0], wide * tile.loaded[1]
 
     def _from_l2(self, tile: TileEstimate, rows: int, cols: int, busy: int) -> tuple[float, float]:
-        """Bytes of A and of B from L2 per core for one block of K; neighbouring cores that read the same rows or columns share the
-        traffic.
+        """Bytes of A and of B from L2 per core for one block of K; neighbouring cores that read the same rows or
+        columns share the traffic.
         """
         across = min(min(self.band, cols), busy)
         along = min(rows, max(1, busy // across))
@@ -174,7 +185,8 @@ class TileEstimate:
         places = design.places[::-1] if b.swapped else design.places
         interval = unit.interval_cycles(places, (rows, cols), design.needs_transpose)
         product = float(interval) * per_block * kernel.products
-        loaded = b.k * m * _element_bytes(design, 0), b.k * n * _element_bytes(design, 1)
+        of_a, of_b = kernel.operands
+        loaded = b.k * m * _loaded_bytes(of_a), b.k * n * _loaded_bytes(of_b)
         into = _link(device, "GM", family.registers if family.through_registers else family.shared)
         requested = _requested(design, 0, m, into.request_bytes), _requested(design, 1, n, into.request_bytes)
         lanes = _lane_operations(design, m, n) * 4 / _lane_rate(device)
@@ -192,7 +204,7 @@ class TileEstimate:
             step=step,
             issue_cycles=loads * device.engines[into.engine].issue_cycles,
             exposed_cycles=exposed_cycles,
-            epilogue=m * n * _result_bytes(design) / out.bytes_per_cycle + out.startup_cycles,
+            epilogue=m * n * _result_bytes(kernel) / out.bytes_per_cycle + out.startup_cycles,
             loaded=loaded,
             requested=requested,
         )
@@ -245,14 +257,25 @@ def _requested(design: KernelDesign, side: int, size: int, request_bytes: int) -
     return requested / design.spread(side)
 
 
-def _element_bytes(design: KernelDesign, side: int) -> float:
-    """Bytes of an element of A or B as it is loaded, in all of its pieces."""
-    operand = design.kernel.operands[side]
+def element_bytes(kernels: Sequence[GemmKernel]) -> tuple[float, float, float]:
+    """Bytes of an element of A, of B and of C in all matrices that these kernels read and write."""
+    read = []
+    for side in range(2):
+        operands = [kernel.operands[side] for kernel in kernels]
+        bits = {
+            x.name: operand.element_bits or format_of(x.format).bits for operand in operands for x in operand.matrices
+        }
+        read.append(sum(bits.values()) / 8)
+    return read[0], read[1], _result_bytes(kernels[0])
+
+
+def _loaded_bytes(operand: KernelOperand) -> float:
+    """Bytes of an element of A or B of a kernel as in shared memory, in all of its pieces."""
     return sum(operand.element_bits or format_of(f).bits for f in operand.loaded) / 8
 
 
-def _result_bytes(design: KernelDesign) -> float:
-    return format_of(design.kernel.epilogue.target.format).bits / 8
+def _result_bytes(kernel: GemmKernel) -> float:
+    return format_of(kernel.epilogue.target.format).bits / 8
 
 
 def _shared_latency(device: Device, *, from_hbm: bool) -> float:
