@@ -76,6 +76,10 @@ LOADS = {  # what takes the time of the loads: device, scheme, format, sizes, ti
     "the issue of loads": ("h200", "le-gemm", None, (16, 1024, 4096), (64, 32, 16), MMA_F16),
     "the issue of loads, of two tiles": ("h100", "egemm-tc", None, (16, 2048, 4096), (64, 64, 16), MMA_F16),
     "L2, which holds the operands": ("b200", "ootomo-fp16", None, (24, 512, 3000), (64, 16, 32), MMA_F16),
+    "HBM: L2 holds the operands of one kernel, not of all": (
+        *("a100", "tf32x3", None, (60, 1060, 8000), (64, 32, 16)),
+        {"stages": 3},
+    ),
     "L2, with few stages": ("a100", "native", "fp16", (128, 1024, 2048), (64, 32, 32), {"stages": 3}),
     "L2, through registers": ("mi300x", "native", "fp16", (128, 1024, 2048), (32, 32, 32), {}),
 }
