@@ -140,3 +140,20 @@ def test_drawn_convolutions_in_bf16_are_those_of_an_h200() -> None:
             assert np.array_equal(got, archive[str(index)]), shape
             counts[operation] += 1
     assert min(counts.values()) >= 5, counts
+
+
+def test_a_recording_whose_time_is_up_says_what_is_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    monkeypatch.setattr(convolution_results, "run", lambda shape, x, k, dy: x)
+    out = tmp_path / "out.npz"
+    given = ["convolution_results.py", "record", "--count", "3", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", [*given, "--seconds", "0"])
+    assert convolution_results.main() == 2
+    assert "0 of 3 calls, 3 left" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*given, "--seconds", "600"])
+    assert convolution_results.main() == 0
+    assert "3 of 3 calls, 0 left" in capsys.readouterr().out
+    with np.load(out) as archive:
+        meta = json.loads(str(archive["meta"]))
+        assert meta["count"] == 3 == len(meta["entries"])

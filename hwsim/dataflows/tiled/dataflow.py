@@ -12,7 +12,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
-from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGES, STAGING, SWAPPED, TILED, WARP
+from hwsim.dataflows.options import (
+    INSTRUCTION,
+    LAYOUT_OPTIONS,
+    PAIRED,
+    SPILL,
+    STAGES,
+    STAGING,
+    SWAPPED,
+    SWIZZLE,
+    TILED,
+    WARP,
+)
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
@@ -287,7 +298,7 @@ class TiledDataflow:
 
     def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
         """Records with other tiles, and instructions of other families; see SearchedDataflow.alternatives."""
-        if any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name)):
+        if _is_tile_given(options):
             return
         lengths, tiles = gemm.schedule.slice_lengths(gemm.problem.k), self.tiles(gemm, device)
         for count, variant in self._variants(gemm, device, options):
@@ -306,6 +317,21 @@ class TiledDataflow:
                         break
             except (InputError, UnsupportedError):
                 continue
+
+    def orders(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
+        """The mapped record with other orders of tiles; see RasteredDataflow.orders."""
+        if _is_tile_given(options) or options.get(SWIZZLE.name) is not None or gemm.schedule.regions:
+            return
+        mapping = mapping_of(gemm, self.name)
+        widths = {mapping.kernels[0].swizzle}
+        for asked in SWIZZLE.axis:
+            width = tile_scheduler(gemm, device, replace(mapping.kernels[0], swizzle=asked)).raster_width
+            if width in widths:
+                continue
+            widths.add(width)
+            kernels = tuple(replace(kernel, swizzle=width) for kernel in mapping.kernels)
+            decisions = [replace(x, value=str(width)) if x.name == SWIZZLE.name else x for x in gemm.decisions]
+            yield replace(gemm, mapping=replace(mapping, kernels=kernels), decisions=tuple(decisions))
 
     def _variants(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """How many tiles are worth a look, with which other options: the default's, other instructions, as many stages
@@ -370,10 +396,8 @@ class TiledDataflow:
         chosen = self._decide(partition, lengths, request)
         if isinstance(chosen, TileChoice):
             raise _no_tile(chosen, request)
-        total = 0.0
         extent = _extent(partition, lengths)
-        for kernel in chosen.kernels:
-            total += self._chooser.seconds(partition.device, kernel, chosen.blocking, extent)
+        total = self._chooser.seconds(partition.device, chosen.kernels, chosen.blocking, extent)
         return total + merges_seconds(partition, chosen.parts, len(lengths))
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -381,6 +405,10 @@ class TiledDataflow:
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program for a mapped record, unchecked."""
         return self._writer(gemm, device).program()
+
+    def least_cycles(self, gemm: Gemm, device: Device) -> float:
+        """Cycles that the program of a mapped record needs at least; see BoundedDataflow.least_cycles."""
+        return self._writer(gemm, device).least_cycles()
 
     def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas."""
@@ -437,6 +465,10 @@ class TiledDataflow:
         depths = [unit_k * count for count in TILE_DEPTHS]
         others = [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
         return list(dict.fromkeys([*tiles, *others]))
+
+
+def _is_tile_given(options: Mapping[str, Any]) -> bool:
+    return any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name))
 
 
 def is_plain(kernels: Sequence[GemmKernel]) -> bool:
