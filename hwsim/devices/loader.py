@@ -85,6 +85,8 @@ def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, regis
         raise refuse(problems, "device")
     result._evidence.update(_evidence(result, annotated.attributions))
     result._citations.update(sources)
+    if not isinstance(device, Mapping) and registry.is_path(device):
+        result._path = str(device)
     result._sha256 = hashlib.sha256(result.canonical().encode()).hexdigest()
     return result
 

@@ -62,7 +62,7 @@ NOT_EXECUTED = ExecutedInstr(-1, -1, -1, 0)  # of a record that no machine made
 class ElementStep:
     """One executed instruction that made an element of C.
 
-    device: its name. kernel, core: where it ran. engine, opcode: as in the program. instruction: the device's name of
+    device: as a command takes it. kernel, core: where it ran. engine, opcode: as in the program. instruction: the device's name of
     the matrix instruction, None for other opcodes. operands: by role (hwsim.program.roles). Of mma: a and b, tuples of
     the row's and the column's elements, at most the instruction's K of each; scale_a and scale_b, tuples of the scales
     of their blocks; and accumulator. Of reductions source is a tuple. place: the buffer, or the array of global memory,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -98,6 +99,7 @@ class DeviceModel(SourcedFile):
     area: AreaModel | None = None
 
     _asked_mhz: float | None = PrivateAttr(default=None)
+    _path: str = PrivateAttr(default="")
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -109,6 +111,13 @@ class DeviceModel(SourcedFile):
     def asked_mhz(self) -> float | None:
         """The core clock set by `hwsim.devices.at_clock`, MHz; None: the file's clocks."""
         return self._asked_mhz
+
+    @property
+    def argument(self) -> str:
+        """What a command line takes for this device: the path of its file, as it was given, or its name. Quoted for a
+        shell.
+        """
+        return shlex.quote(self._path or self.name)
 
     def canonical(self) -> str:
         """Canonical JSON of the expanded model; `sha256` is its hash."""

@@ -380,16 +380,22 @@ def _used_instructions(result: Result, chip: Device) -> set[str]:
     }
 
 
+def _device_option(device: Device) -> str:
+    """The option that a record's command needs: the file of a device that no name finds."""
+    return "" if device.argument == device.name else f" --device {device.argument}"
+
+
 def _record(result: Result) -> PageSection:
     operands = "" if result.c is None else " --a A.npy --b B.npy" if result.seed is None else f" --seed {result.seed}"
-    exact = " --no-exact" if result.c is None else ""
-    exact += f" --l2 {result.state['l2']}" if result.state is not None and result.state["l2"] != DEFAULT else ""
+    options = "" if result.call is None else _device_option(result.call.device)
+    options += " --no-exact" if result.c is None else ""
+    options += f" --l2 {result.state['l2']}" if result.state is not None and result.state["l2"] != DEFAULT else ""
     pairs = [("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"), ("device file", result.device_sha256)]
     pairs += [("result (SHA-256)", result.result_sha256)] if result.result_sha256 is not None else []
     return PageSection(
         "Record",
         "Everything that fixes bits and cycles. Save it, and this command runs the same GEMM again.",
-        [Facts(pairs), Code(f"hwsim run --gemm gemm.json{exact}{operands}"), Code(result.gemm.to_json(), "gemm.json")],
+        [Facts(pairs), Code(f"hwsim run --gemm gemm.json{options}{operands}"), Code(result.gemm.to_json(), "gemm.json")],
     )
 
 

@@ -139,7 +139,8 @@ def _heading(result: Result) -> list[str]:
             pairs.append(
                 ("evidence" if what == "numerics" else "", f"{what}: {level}{f' ({caveat})' if caveat else ''}")
             )
-    pairs.append(("", f"every number's source: hwsim devices show {result.device} --sources"))
+    device = result.device if result.call is None else result.call.device.argument
+    pairs.append(("", f"every number's source: hwsim devices show {device} --sources"))
     return facts(pairs)
 
 
