@@ -23,7 +23,7 @@ from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_par
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
 from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, tiles_text, time_facts
-from hwsim.report.text.whatif_text import WORTH, changed_rows, how_text
+from hwsim.report.text.whatif_text import WORTH, about_mapping, changed_rows, how_text
 from hwsim.report.text.words import count, data, duration, percent, plural, value
 from hwsim.result import plain
 
@@ -252,6 +252,7 @@ def _what_if(result: Result, changed: ChangedNumbers | None = None) -> PageSecti
         rows = changed_rows(changed, by_library=result.times.by_library)
         asked = Table((how_text(changed), "now", "then", ""), rows, right=(1, 2, 3))
         parts.insert(0, asked)
+        parts[1:1] = [Text(f"{words[0].upper()}{words[1:]}.")] if (words := about_mapping(changed)) else []
     if timed is not None and timed.instructions > MOST_TRACED:
         parts.append(Text(f"Left out: the program has {plural(timed.instructions, 'instruction')}; run --what-if."))
     elif timed is not None:
@@ -395,7 +396,11 @@ def _record(result: Result) -> PageSection:
     return PageSection(
         "Record",
         "Everything that fixes bits and cycles. Save it, and this command runs the same GEMM again.",
-        [Facts(pairs), Code(f"hwsim run --gemm gemm.json{options}{operands}"), Code(result.gemm.to_json(), "gemm.json")],
+        [
+            Facts(pairs),
+            Code(f"hwsim run --gemm gemm.json{options}{operands}"),
+            Code(result.gemm.to_json(), "gemm.json"),
+        ],
     )
 
 
