@@ -42,7 +42,7 @@ BESIDE: Mapping[Reach, str] = {
 class ComparedMapping(StrEnum):
     """Which mapping the changed device has in a comparison."""
 
-    KEPT = "kept"  # the one of before: the choice for the changed device is the same, or takes more time
+    SAME = "kept"  # the one of before: the choice for the changed device is the same, or takes more time
     ANEW = "chosen anew"  # it takes less time than the one of before, or that one does not fit
     FIXED = "fixed"  # by a saved record or a library
 
@@ -64,8 +64,8 @@ class ChangedNumbers:
     come first. cycles: before, after, in cycles of each
     device's core clock. clock_mhz: that clock, under the load. seconds: the same in seconds. bound: the part whose
     absence would then save most, None where none saves anything. mapping: of the changed device; a fixed one is timed
-    at the same clock. kept_seconds: with the mapping of before, where it fits and another one was chosen.
-    before_seconds: of the device without the changes in that other mapping, where it fits there. held:
+    at the same clock. old_mapping_seconds: with the mapping of before, where it fits and another one was chosen.
+    new_mapping_seconds: of the device without the changes in that other mapping, where it fits there. held:
     {path: the number that keeps its change from saving time}, where that is known.
     """
 
@@ -75,8 +75,8 @@ class ChangedNumbers:
     seconds: tuple[float, float]
     bound: WhatIf | None
     mapping: ComparedMapping = ComparedMapping.FIXED
-    kept_seconds: float | None = None
-    before_seconds: float | None = None
+    old_mapping_seconds: float | None = None
+    new_mapping_seconds: float | None = None
     held: dict[str, str] = field(default_factory=dict)
     beside: dict[str, str] = field(default_factory=dict)
 
@@ -174,19 +174,19 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
         (times.chip.clock_mhz, after.chip.clock_mhz),
         (times.seconds, after.seconds),
         _bound(after.program, after.chip, after.l2),
-        mapping=ComparedMapping.KEPT if are_mapped_alike(times, after) else ComparedMapping.ANEW,
+        mapping=ComparedMapping.SAME if are_mapped_alike(times, after) else ComparedMapping.ANEW,
         held=_held(after.program, after.chip, numbers, after.l2, after.cycles) if after.cycles == times.cycles else {},
         beside=beside,
     )
-    if changed_call.mapping == ComparedMapping.KEPT or call.in_mapping is None or times.by_library:
+    if changed_call.mapping == ComparedMapping.SAME or call.in_mapping is None or times.by_library:
         return changed_call
     assert times.program.gemm is not None and after.program.gemm is not None
-    kept = call.in_mapping(times.program.gemm, {}, new_numbers)
-    before = call.in_mapping(after.program.gemm, new_numbers, {})
+    old = call.in_mapping(times.program.gemm, {}, new_numbers)
+    new = call.in_mapping(after.program.gemm, new_numbers, {})
     return replace(
         changed_call,
-        kept_seconds=None if kept is None else kept.seconds,
-        before_seconds=None if before is None else before.seconds,
+        old_mapping_seconds=None if old is None else old.seconds,
+        new_mapping_seconds=None if new is None else new.seconds,
     )
 
 

@@ -21,7 +21,7 @@ from hwsim.gemm.schedule import schedule_of
 from hwsim.libraries.times import library_times
 from hwsim.machines.timing import missing
 from hwsim.request.option_records import MachineOptions
-from hwsim.resolve.kept_mapping import on_device
+from hwsim.resolve.mapping_of_base import on_device
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 
 #: Why products of parts have no cycles.

@@ -29,8 +29,8 @@ from hwsim.operands.operand import Operand
 from hwsim.request.request import Request
 from hwsim.resolve import evidence
 from hwsim.resolve.gemm_record import in_other_order, record_of
-from hwsim.resolve.kept_mapping import base_of, faster_of
 from hwsim.resolve.mapping_choice import cut_where_open, mapped, program_of
+from hwsim.resolve.mapping_of_base import base_of, faster_of
 from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
@@ -155,10 +155,10 @@ def _of_schedule(request: Request, planned: Planned, operands: tuple[Operand, Op
         of_base = resolve(replace(request, device=base), operands).gemm
     except (InputError, UnsupportedError):  # what runs on the changed device alone
         return chosen
-    kept = faster_of(chosen.gemm, of_base, request.device, base)
-    if kept is None:
+    of_base_here = faster_of(chosen.gemm, of_base, request.device, base)
+    if of_base_here is None:
         return chosen
-    gemm, program = kept
+    gemm, program = of_base_here
     return replace(chosen, gemm=replace(gemm, decisions=_decisions(request, planned, gemm)), program=program)
 
 

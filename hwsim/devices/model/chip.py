@@ -28,7 +28,7 @@ OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit", "board_power"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DeviceOrigin:
     """Where a device came from; equal devices may differ in it.
 
     path: of its file, as it was given; "" where a name found the device. changed_from: the device whose numbers a study
@@ -112,7 +112,7 @@ class DeviceModel(SourcedFile):
     area: AreaModel | None = None
 
     _asked_mhz: float | None = PrivateAttr(default=None)
-    _origin: Origin = PrivateAttr(default=Origin())
+    _origin: DeviceOrigin = PrivateAttr(default=DeviceOrigin())
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -48,10 +48,10 @@ def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[t
         rows.append(("clock under load", f"{before:,g} MHz", f"{after:,g} MHz", f"{after / before - 1:+.1%}"))
     time = "time of the program" if by_library else "time"
     rows.append((time, *_times(seconds, later)))
-    if changed.kept_seconds is not None:
-        rows.append(("  with the mapping of before", *_times(seconds, changed.kept_seconds)))
-    if changed.before_seconds is not None and changed.before_seconds < seconds:
-        rows.append(("  with the new mapping in both", *_times(changed.before_seconds, later)))
+    if changed.old_mapping_seconds is not None:
+        rows.append(("  with the mapping of before", *_times(seconds, changed.old_mapping_seconds)))
+    if changed.new_mapping_seconds is not None and changed.new_mapping_seconds < seconds:
+        rows.append(("  with the new mapping in both", *_times(changed.new_mapping_seconds, later)))
     return rows
 
 
@@ -66,7 +66,7 @@ def _words(changed: ChangedNumbers, path: str) -> str:
 
 #: What was done with the mapping, in words.
 _HOW = {
-    ComparedMapping.KEPT: "the mapping is kept: the one chosen anew takes no less time",
+    ComparedMapping.SAME: "the mapping is kept: the one chosen anew takes no less time",
     ComparedMapping.ANEW: "the mapping is chosen anew: it takes less time than the one of before",
     ComparedMapping.FIXED: "the same program at the same clock: a saved record or a library fixes it",
 }
@@ -75,7 +75,7 @@ _HOW = {
 def how_text(changed: ChangedNumbers) -> str:
     """What was done with the mapping, in words."""
     how = _HOW[changed.mapping]
-    if changed.mapping == ComparedMapping.ANEW and changed.kept_seconds is None:
+    if changed.mapping == ComparedMapping.ANEW and changed.old_mapping_seconds is None:
         how = "the mapping is chosen anew: the one of before does not fit"
     return f"with other numbers of the device: {how}"
 
@@ -84,9 +84,9 @@ def about_mapping(changed: ChangedNumbers) -> str:
     """What of a change is the new mapping's, as a sentence; empty where nothing is."""
     if changed.mapping != ComparedMapping.ANEW:
         return ""
-    if changed.before_seconds is None:
+    if changed.new_mapping_seconds is None:
         return "the new mapping does not fit without the change; hwsim tune looks for the best one that does"
-    saved = 1 - changed.before_seconds / changed.seconds[0]
+    saved = 1 - changed.new_mapping_seconds / changed.seconds[0]
     if saved <= 0:
         return ""
     return f"{percent(saved)} are saved by the new mapping without the change too"

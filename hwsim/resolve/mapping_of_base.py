@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
 
 #: The decision of a record whose mapping is kept.
-KEPT = Decision(
+OF_BASE = Decision(
     "mapping", "kept", "estimate", "", "of the device without the changes: it takes less time than the one chosen anew"
 )
 
@@ -57,7 +57,7 @@ def faster_of(chosen: Gemm, of_base: Gemm, device: Device, base: Device) -> tupl
     if moved is None or cost_of(moved[0], device).seconds >= cost_of(chosen, device).seconds:
         return None
     gemm, program = moved
-    return replace(gemm, decisions=(*gemm.decisions, KEPT)), program
+    return replace(gemm, decisions=(*gemm.decisions, OF_BASE)), program
 
 
 def _has_same_instructions(gemm: Gemm, device: Device, base: Device) -> bool:
