@@ -219,7 +219,7 @@ def _right(confidences: tuple[float, ...]) -> str:
 
 def _or(advice: list[str]) -> list[str]:
     """Choices, a line each."""
-    lines = [f"{'or ' if i else ''}{one}" for i, one in enumerate(advice)]
+    lines = [f"{'or ' if i else ''}{text}" for i, text in enumerate(advice)]
     return [*(f"{line};" for line in lines[:-1]), *lines[-1:]]
 
 

@@ -34,8 +34,8 @@ def _alarm(*_):
 
 
 def _outcome(case, number, limit):
-    """(word, what it reached, fault or None) of one case. limit: seconds of processor time, 0: HANG_S."""
-    signal.setitimer(signal.ITIMER_PROF, limit or HANG_S)
+    """(word, what it reached, fault or None) of one case. limit: seconds of processor time, at least HANG_S."""
+    signal.setitimer(signal.ITIMER_PROF, max(limit, HANG_S))
     try:
         said = case(number)
         return (said, [], None) if isinstance(said, str) else (said[0], list(said[1]), None)

@@ -162,6 +162,10 @@ def typed(rng, _):
     return "typed" if code in (0, None) else "refused"
 
 
+#: Seconds of processor time of a case: two runs may search their mappings, which takes up to 4 s each.
+SEARCHES_S = 30.0
+
+
 def case(number):
     """One option set."""
     rng = random.Random(number)
@@ -169,4 +173,4 @@ def case(number):
 
 
 if __name__ == "__main__":
-    main("options", case, __doc__.partition("\n")[0])
+    main("options", case, __doc__.partition("\n")[0], SEARCHES_S)
