@@ -207,7 +207,7 @@ def report(rows):
 
 def main(name, case, description, limit=0.0):
     """The command line of a campaign; exits with 1 where a case failed. limit: seconds of processor time of a
-    case, 0: HANG_S.
+    case, where it is more than HANG_S.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=2000, help="cases (default 2000)")

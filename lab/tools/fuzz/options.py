@@ -22,6 +22,7 @@ from hwsim.formats import FORMATS
 from hwsim.request.declarations import declared
 from hwsim.schemes import schemes
 
+LIMIT_S = 30.0  # of processor time: two runs may search their mappings, which takes about 4 s each
 NAMES = shipped()
 OPTIONS = [entry.option for entry in declared()]
 SIZES = (1, 2, 3, 8, 16, 17, 32, 64, 67, 100)
@@ -162,10 +163,6 @@ def typed(rng, _):
     return "typed" if code in (0, None) else "refused"
 
 
-#: Seconds of processor time of a case: two runs may search their mappings, which takes up to 4 s each.
-SEARCHES_S = 30.0
-
-
 def case(number):
     """One option set."""
     rng = random.Random(number)
@@ -173,4 +170,4 @@ def case(number):
 
 
 if __name__ == "__main__":
-    main("options", case, __doc__.partition("\n")[0], SEARCHES_S)
+    main("options", case, __doc__.partition("\n")[0], LIMIT_S)
