@@ -9,6 +9,7 @@ pytest.importorskip("matplotlib", reason="needs hwsim[plot]")
 
 import hwsim
 from hwsim import plots
+from hwsim.analysis.inputs import normal
 from hwsim.cli import main
 from hwsim.cli import plot as verb
 from hwsim.cli.plot import KINDS
@@ -212,8 +213,7 @@ def test_any_columns_are_axes():
 def test_errors_over_the_exponent_are_those_of_runs():
     figure = plots.error_over_exponent("ascend910a", ["native", "sgemm-cube"], exponents=(-24, 0, 20), size=16, k=32)
     found = lines(figure)
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 32), (32, 16)))
+    a, b = normal(16, 16, 32, 0)  # as hwsim.run draws them
     error = hwsim.run(np.ldexp(a, -24), b, device="ascend910a", scheme="sgemm-cube", timing=False).error
     x, y = found["sgemm-cube"]
     assert y[x.index(-24)] == error["relative_frobenius"]
