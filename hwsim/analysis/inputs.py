@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 AnyArray = NDArray[Any]
 Float32 = NDArray[np.float32]
-Distribution = Callable[[np.random.Generator, tuple[int, int], Any], AnyArray]
+ElementDraw = Callable[[np.random.Generator, tuple[int, int], Any], AnyArray]
 NORMAL = "normal"
 
 
@@ -28,7 +28,9 @@ def _positive(rng: np.random.Generator, shape: tuple[int, int], dtype: Any) -> A
 
 
 #: What random elements are: N(0, 1); uniform in [-1, 1); uniform in [0, 1), where no sum cancels.
-DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType({NORMAL: _normal, "uniform": _uniform, "positive": _positive})
+DISTRIBUTIONS: Mapping[str, ElementDraw] = MappingProxyType(
+    {NORMAL: _normal, "uniform": _uniform, "positive": _positive}
+)
 WORDS = MappingProxyType({NORMAL: "N(0, 1)", "uniform": "uniform in [-1, 1)", "positive": "uniform in [0, 1)"})
 
 

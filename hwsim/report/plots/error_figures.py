@@ -49,8 +49,8 @@ def error_over_exponent(
     """Figure: error of each device, scheme and format where A and B are random, and A's elements times 2^exponent.
 
     size: rows of A and columns of B. distribution: of the elements, "normal" (N(0, 1)), "uniform" ([-1, 1)) or
-    "positive" ([0, 1)); several are lines or panels. options: of `hwsim.run`. Products that are infinite or NaN are left out. Raises as
-    `hwsim.run` where nothing runs.
+    "positive" ([0, 1)); several are lines or panels. options: of `hwsim.run`. Products that are
+    infinite or NaN are left out. Raises as `hwsim.run` where nothing runs.
     """
     devices = [device] if isinstance(device, str) else list(device)
     seeds = [seed] if isinstance(seed, int) else list(seed)
