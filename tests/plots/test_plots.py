@@ -444,3 +444,12 @@ def test_exponents_beyond_the_range_give_no_raw_warning(recwarn):
     rows = exponent_rows(["h200"], [("native", "fp16", {})], exponents=(-140, 0, 128), size=8, k=8)
     assert [row["exponent"] for row in rows] == [-140, 0, 128]
     assert not [warning for warning in recwarn if "ldexp" in str(warning.message)]
+
+
+def test_distributions_are_lines_that_say_what_they_are(monkeypatch, tmp_path):
+    both = ["--operand-distribution", "normal", "--operand-distribution", "positive"]
+    wanted = {"N(0, 1)", "uniform in [0, 1)"}
+    over_k = lines(drawn(monkeypatch, tmp_path, "error-over-k", *both, "--at", "16", "64"))
+    over_exponent = lines(drawn(monkeypatch, tmp_path, "error-over-exponent", *both, "--at", "0", "4"))
+    for found in (over_k, over_exponent):
+        assert set(found) == wanted and found["N(0, 1)"][1] != found["uniform in [0, 1)"][1]
