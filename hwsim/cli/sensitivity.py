@@ -11,7 +11,7 @@ from hwsim.cli.option_flags import add_options, given_options
 from hwsim.cli.progress import progress_bar
 from hwsim.machines.load import under_load
 from hwsim.report.text.sensitivity_text import sensitivity_text
-from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.request.declarations import DEFAULT_SCHEME, OPERAND_DISTRIBUTION
 from hwsim.resolve.mapping_choice import facts_of
 from hwsim.studies.sensitivity import SPREAD, sensitivity
 
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar on standard error")
     kinds = ("problem", "epilogue", "order of summation", "library", "mapping", "scheme")
-    add_options(parser, kinds, ("seed", "c", "bias"))
+    add_options(parser, kinds, ("seed", OPERAND_DISTRIBUTION, "c", "bias"))
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -39,6 +39,7 @@ BESIDE_RECORD = (
         "tensor_scales",
         "input_format",
         "seed",
+        "operand_distribution",
         *(field.name for field in fields(RegionOptions)),
     ),
     *(field.name for field in fields(MachineOptions) if field.name != "clock_mhz"),

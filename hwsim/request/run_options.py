@@ -37,8 +37,12 @@ class RunOptions(TypedDict, total=False):
     #: exact=False `format`, else fp32)
     input_format: str | None
 
-    #: seed of random matrices, N(0, 1) (at least 0; default: 0)
+    #: seed of random matrices (at least 0; default: 0)
     seed: int | None
+
+    #: distribution of random matrices: normal: N(0, 1), uniform: uniform in [-1, 1), positive: uniform in [0, 1)
+    #: (normal, uniform, positive; default: normal)
+    operand_distribution: str | None
 
     #: scales of A: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8): ue8m0 by 32 of K, ue4m3 by
     #: 16

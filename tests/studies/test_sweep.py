@@ -19,6 +19,7 @@ from hwsim.cli import main
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.report import table_file
 from hwsim.studies import sweep_pool
+from hwsim.studies.diff_operands import random_operands
 from hwsim.studies.sweep_journal import SweepJournal, journal_folder
 from hwsim.studies.sweep_study import read_study
 
@@ -354,3 +355,42 @@ def test_options_of_one_scheme_hold_for_it_alone():
     assert [row["cycles"] for row in table.rows[1:3]] == wanted and table.refused == 0
     with pytest.raises(ConfigError, match=r"schemes\.0: missing key 'scheme'"):
         hwsim.sweep({"devices": "h200", "schemes": [{"format": "bf16"}]})
+
+
+def test_the_distribution_of_operands_is_an_axis():
+    study = {"devices": "h100", "shapes": [[16, 16, 67]], "exact": True, "seeds": [0, 3]}
+    table = hwsim.sweep(study | {"options": {"operand_distribution": ["normal", "uniform", "positive"]}}, jobs=1)
+    assert "operand_distribution" in table.parameters and len({row["relative_frobenius"] for row in table.rows}) == 6
+    for row in table.rows:
+        a, b = random_operands(16, 16, 67, seed=row["seed"], distribution=row["operand_distribution"])
+        assert row["relative_frobenius"] == hwsim.run(a, b, device="h100").error["relative_frobenius"]
+
+
+def test_a_value_that_no_declaration_of_an_option_takes_is_refused_with_its_line(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text("devices: h100\noptions: {distribution: [normal, cyclic], format: bf16}\n")
+    with pytest.raises(ConfigError) as refused:
+        read_study(study)
+    first, *others = str(refused.value).splitlines()
+    assert first.endswith(
+        "2:26: options.distribution.0: distribution = 'normal'; allowed: cyclic, block; "
+        "'normal' is a value of operand_distribution"
+    )
+    assert not [line for line in others if "distribution" in line]
+
+
+def test_a_sweep_without_a_point_that_ran_is_an_error_with_the_reason(tmp_path, capsys):
+    table = tmp_path / "table.csv"
+    words = ["--device", "v100", "--m", "64", "--n", "64", "--out", str(table), "-q", "--no-cache"]
+    assert main(["sweep", *words, "--format", "e4m3"]) == 2
+    assert "no point ran. 1 point of native on v100: device v100 has no native 'e4m3'" in capsys.readouterr().err
+    assert table.exists()  # the reasons of all points
+    assert main(["sweep", *words, "--format", "e4m3", "--format", "fp16"]) == 0
+
+
+def test_the_verb_takes_distributions_without_a_file(capsys):
+    words = ["--device", "h100", "--m", "16", "--n", "16", "--k", "16", "-q", "--no-cache", "--jobs", "1"]
+    both = ["--operand-distribution", "normal", "--operand-distribution", "positive"]
+    assert main(["sweep", *words, *both]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["operand_distribution"] for row in rows] == ["normal", "positive"]

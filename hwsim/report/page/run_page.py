@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.engine_shares import engine_shares
+from hwsim.analysis.inputs import NORMAL, WORDS
 from hwsim.analysis.stall_words import ENGINE_WORDS, stall_words
 from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES
 from hwsim.analysis.verdict import lost_words
@@ -25,6 +26,7 @@ from hwsim.report.text.provenance_text import provenance_rows
 from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, tiles_text, time_facts
 from hwsim.report.text.whatif_text import WORTH, about_mapping, changed_rows, how_text
 from hwsim.report.text.words import count, data, duration, percent, plural, value
+from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.result import plain
 
 if TYPE_CHECKING:
@@ -104,7 +106,9 @@ def _summary(result: Result) -> PageSection:
 def _operands(result: Result) -> str:
     if result.c is None:
         return f"none, {result.gemm.problem.a.format} in memory assumed"
-    return "given" if result.seed is None else f"random N(0, 1), seed {result.seed}"
+    if result.seed is None:
+        return "given"
+    return f"random {WORDS[result.options.get(OPERAND_DISTRIBUTION, NORMAL)]}, seed {result.seed}"
 
 
 def _errors(result: Result) -> PageSection:
@@ -388,6 +392,8 @@ def _device_option(device: Device) -> str:
 
 def _record(result: Result) -> PageSection:
     operands = "" if result.c is None else " --a A.npy --b B.npy" if result.seed is None else f" --seed {result.seed}"
+    distribution = result.options.get(OPERAND_DISTRIBUTION)
+    operands += "" if distribution is None else f" --operand-distribution {distribution}"
     options = "" if result.call is None else _device_option(result.call.device)
     options += " --no-exact" if result.c is None else ""
     options += f" --l2 {result.state['l2']}" if result.state is not None and result.state["l2"] != DEFAULT else ""
