@@ -52,7 +52,7 @@ class Advice:
         if self.sentence:
             return self.sentence
         share = f"{100 * self.gain:.0f} %" if self.gain >= 0.01 else f"{100 * self.gain:.1f} %"
-        gain = f"at most {share}" if self.is_most else f"{share} with the same tiles"
+        gain = f"at most {share}" if self.is_most else f"{share} with the same tiles and clock"
         return f"{self.change} would save {gain} ({self.option})"
 
     def to_dict(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hwsim.devices.numbers import new_values
 from hwsim.errors import ConfigError, HwsimError, InputError, nearest
 from hwsim.gemm.option_types import ARRAY
 from hwsim.host.input_files import read_text
-from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, Declared, declared_by_name
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, OWN, Declared, declared_by_name
 from hwsim.schemes import Scheme, is_scheme_file, scheme_of
 from hwsim.studies.sweep_schemes import with_labels
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
@@ -383,8 +383,9 @@ class _Reader:
         """An option's value. One that no declaration of the option takes is refused here, others by the run."""
         value, reasons = plain(node), []
         for entry in self.declared.get(name, ()):
-            try:
-                entry.option.check(value)
+            try:  # text for an option of a dataflow or a scheme is parsed, as a run does
+                is_parsed = isinstance(value, str) and entry.kind not in OWN
+                entry.option.check(entry.option.read(value) if is_parsed else value)
             except InputError as error:
                 reasons.append(str(error))
             else:

@@ -379,6 +379,15 @@ def test_a_value_that_no_declaration_of_an_option_takes_is_refused_with_its_line
     assert not [line for line in others if "distribution" in line]
 
 
+def test_a_tile_may_be_text_as_in_a_run():
+    study = {"devices": "h100", "shapes": [[64, 64, 64]]}
+    tiles = [{"format": "fp16", "tile": tile} for tile in ("64,64,64", {"m": 64, "n": 64, "k": 64})]
+    text, keyed = (hwsim.sweep(study | {"options": options}, jobs=1).rows[0] for options in tiles)
+    assert text["cycles"] == keyed["cycles"] > 0
+    with pytest.raises(ConfigError, match="tile = '64,x,64'; allowed: integers with commas"):
+        hwsim.sweep(study | {"options": {"format": "fp16", "tile": "64,x,64"}})
+
+
 def test_a_sweep_without_a_point_that_ran_is_an_error_with_the_reason(tmp_path, capsys):
     table = tmp_path / "table.csv"
     words = ["--device", "v100", "--m", "64", "--n", "64", "--out", str(table), "-q", "--no-cache"]
