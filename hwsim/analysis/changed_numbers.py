@@ -168,13 +168,14 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     after = anew(new_numbers)
     if after.program is None or after.chip is None or after.cycles is None or after.seconds is None:
         raise InputError(f"what-if: {', '.join(numbers)}: there are no cycles then: {after.note}")
+    is_same = are_mapped_alike(times.program.gemm, after.program.gemm)
     changed_call = ChangedNumbers(
         _used_first(numbers, after.program, device),
         (times.cycles, after.cycles),
         (times.chip.clock_mhz, after.chip.clock_mhz),
         (times.seconds, after.seconds),
         _bound(after.program, after.chip, after.l2),
-        mapping=ComparedMapping.SAME if are_mapped_alike(times, after) else ComparedMapping.ANEW,
+        mapping=ComparedMapping.SAME if is_same else ComparedMapping.ANEW,
         held=_held(after.program, after.chip, numbers, after.l2, after.cycles) if after.cycles == times.cycles else {},
         beside=beside,
     )
@@ -190,14 +191,13 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     )
 
 
-def are_mapped_alike(before: Times, after: Times) -> bool:
-    """Whether two times are of programs with one mapping, in one order of summation."""
-    records = [None if times.program is None else times.program.gemm for times in (before, after)]
-    of_programs = [
+def are_mapped_alike(before: Gemm | None, after: Gemm | None) -> bool:
+    """Whether two records have one mapping, in one order of summation."""
+    first, second = [
         None if gemm is None else (gemm.mapping, gemm.schedule, [(part.mapping, part.schedule) for part in gemm.parts])
-        for gemm in records
+        for gemm in (before, after)
     ]
-    return of_programs[0] == of_programs[1]
+    return first == second
 
 
 def _used_first(

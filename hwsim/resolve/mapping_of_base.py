@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: The decision of a record whose mapping is kept.
 OF_BASE = Decision(
-    "mapping", "kept", "estimate", "", "of the device without the changes: it takes less time than the one chosen anew"
+    "mapping", "kept", "estimate", "", "of the device without the changes: the one chosen anew takes no less time"
 )
 
 
@@ -48,13 +48,13 @@ def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] 
 
 
 def faster_of(chosen: Gemm, of_base: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
-    """The record of the base on the device, and its program, where it takes less time than the one chosen for the
+    """The record of the base on the device, and its program, where it takes no more time than the one chosen for the
     device; else None. The records are of one plan.
     """
     if chosen.plan != of_base.plan or (chosen.mapping, chosen.schedule) == (of_base.mapping, of_base.schedule):
         return None
     moved = on_device(of_base, device, base)
-    if moved is None or cost_of(moved[0], device).seconds >= cost_of(chosen, device).seconds:
+    if moved is None or cost_of(moved[0], device).seconds > cost_of(chosen, device).seconds:
         return None
     gemm, program = moved
     return replace(gemm, decisions=(*gemm.decisions, OF_BASE)), program

@@ -453,3 +453,10 @@ def test_distributions_are_lines_that_say_what_they_are(monkeypatch, tmp_path):
     over_exponent = lines(drawn(monkeypatch, tmp_path, "error-over-exponent", *both, "--at", "0", "4"))
     for found in (over_k, over_exponent):
         assert set(found) == wanted and found["N(0, 1)"][1] != found["uniform in [0, 1)"][1]
+
+
+def test_seeds_along_an_axis_are_whole_numbers_and_no_mean():
+    rows = [{"device": "h200", "k": 64, "seed": seed, "relative_frobenius": 1e-6 * (1 + seed)} for seed in range(3)]
+    (axes,) = plots.over(rows, "seed", "relative_frobenius").axes
+    assert "mean" not in axes.get_title() and all(tick == int(tick) for tick in axes.get_xticks())
+    assert "mean and range of 3 seeds" in plots.over(rows, "k", "relative_frobenius").axes[0].get_title()

@@ -41,7 +41,7 @@ class RoutineChoice:
         for pattern in self.patterns:
             if not any(fnmatchcase(name, pattern) for name in NAMES):
                 raise InputError(
-                    f"--routines: '{pattern}' names no routine; allowed: names such as sgemm, or patterns such as d* or "
+                    f"--routines: '{pattern}' names no routine; allowed: names such as sgemm, or patterns, as d* or "
                     f"*gemm{nearest(pattern, NAMES)}; all: {', '.join(NAMES)}"
                 )
 
