@@ -222,7 +222,8 @@ class RunOptions(TypedDict, total=False):
     reuse: bool | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
-    #: with a block of K on its way (at least 1; default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]
+    #: with a block of K on its way (at least 1; default: as many as fit, up to the family's or the library kernel's
+    #: most) [sm70, sm80, sm90, sm100, cdna, tiled]
     stages: int | None
 
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)

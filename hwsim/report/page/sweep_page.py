@@ -85,8 +85,8 @@ def _points(table: SweepTable) -> list[Part]:
     apart = [name for name in ("device", "scheme", *asked) if name not in (x, *REPEATS)]
     left = [name for name in apart if 1 < varied.get(name, 0) <= MOST_COLOURS]
     colour, marks, facet = [*dict.fromkeys(left), "", "", ""][:3]
-    looks = {"colour": colour, "marks": marks, "facet": facet}
-    parts: list[Part] = [Explorer(shown, rows, asked, x=x, y=y, repeats=REPEATS, **looks)]
+    explorer = Explorer(shown, rows, asked, x=x, y=y, colour=colour, marks=marks, facet=facet, repeats=REPEATS)
+    parts: list[Part] = [explorer]
     beyond = len(table.rows) - MOST_POINTS
     return [*parts, Text(f"{count(beyond)} points beyond the first are not drawn.")] if beyond > 0 else parts
 
