@@ -102,8 +102,8 @@ def test_default_stages_say_what_bounds_them(tmp_path):
     free, more = (hwsim.run(device=device, **sizes, **given) for given in ({}, {"stages": 16}))
     assert more.options["stages"] == 16 > free.options["stages"] == 8
     assert free.gemm.decided("stages").why == "as many as fit, at most 8"
-    of_library = mapped("v100", problem=Problem.of("fp16", 512, 512, 1024)).decided("stages").why
-    assert of_library == "as many as fit, at most 2, or as many as the library's kernel has"
+    of_library = mapped("h200", problem=Problem.of("fp16", 512, 512, 1024)).decided("stages").why
+    assert of_library == "as many as fit, at most 16, or as many as the library's kernel has"
 
 
 @pytest.mark.parametrize("asked", [None, "wgmma.sp.m64n256k32.f32.f16.f16"])

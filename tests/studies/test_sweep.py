@@ -46,7 +46,7 @@ def test_rows_are_those_of_run_in_the_order_of_the_grid():
             assert row["refused"] == str(error) and row["cycles"] is None
             continue
         assert (row["cycles"], row["seconds"], row["tflops"]) == (found.cycles, found.seconds, found.tflops)
-        assert row["refused"] is None and row["bound"] == found.roofline.bound
+        assert row["refused"] is None and row["bound"] == found.verdict.bound
         m, n, k = (int(side.partition("=")[2]) for side in row["chosen_tile"].split(","))
         assert {"m": m, "n": n, "k": k} == found.options["tile"]
         assert row["memory_format"] == found.options["input_format"] == row["chosen_format"] == row["format"]
@@ -377,6 +377,14 @@ def test_a_value_that_no_declaration_of_an_option_takes_is_refused_with_its_line
         "'normal' is a value of operand_distribution"
     )
     assert not [line for line in others if "distribution" in line]
+
+
+def test_the_bound_of_a_row_is_the_verdicts():
+    """A row of C is on the side of the roofline where compute bounds, and runs at a thousandth of the peak."""
+    sizes = {"m": 1, "n": 1024, "k": 1024}
+    (row,) = hwsim.sweep({"devices": "h100", "options": {"format": "fp16"}, **sizes}, jobs=1, cache=False).rows
+    found = hwsim.run(device="h100", format="fp16", exact=False, **sizes)
+    assert row["bound"] == found.verdict.bound != found.roofline.bound == "compute" and row["peak_fraction"] < 0.01
 
 
 def test_a_tile_may_be_text_as_in_a_run():
