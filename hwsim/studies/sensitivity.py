@@ -100,10 +100,10 @@ def sensitivity(
     ranges = list(_ranges(program, device, has_mappings=program_on is not None))
     influences = []
     for index, (path, value, low, high, from_span) in enumerate(ranges):
-        ends = [_same_program(program, device, path, end) for end in (low, high)]
-        moves = any(end.seconds is not None and abs(end.seconds / now.seconds - 1) >= WORTH for end in ends)
+        of_range = [_same_program(program, device, path, end) for end in (low, high)]
+        moves = any(end.seconds is not None and abs(end.seconds / now.seconds - 1) >= WORTH for end in of_range)
         if program_on is not None and (moves or reach_of(path) == Reach.MAPPING):
-            ends = [_faster(program, device, path, end, program_on) for end in (low, high)]
+            of_range = [_faster(program, device, path, end, program_on) for end in (low, high)]
         influences.append(
             Influence(
                 path=path,
@@ -113,14 +113,14 @@ def sensitivity(
                 from_span=from_span,
                 evidence=str(device.evidence[path].evidence),
                 cycles=now.cycles,
-                cycles_low=ends[0].cycles,
-                cycles_high=ends[1].cycles,
+                cycles_low=of_range[0].cycles,
+                cycles_high=of_range[1].cycles,
                 seconds=now.seconds,
-                seconds_low=ends[0].seconds,
-                seconds_high=ends[1].seconds,
-                is_new_low=ends[0].is_new,
-                is_new_high=ends[1].is_new,
-                refused=ends[1].refused or ends[0].refused,
+                seconds_low=of_range[0].seconds,
+                seconds_high=of_range[1].seconds,
+                is_new_low=of_range[0].is_new,
+                is_new_high=of_range[1].is_new,
+                refused=of_range[1].refused or of_range[0].refused,
             )
         )
         if progress is not None:

@@ -18,8 +18,10 @@ import hwsim
 from hwsim.cli import main
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.report import table_file
+from hwsim.report.text.sweep_text import lead_lines
 from hwsim.studies import sweep_pool
 from hwsim.studies.diff_operands import random_operands
+from hwsim.studies.sweep import SweepTable
 from hwsim.studies.sweep_journal import SweepJournal, journal_folder
 from hwsim.studies.sweep_study import read_study
 
@@ -325,7 +327,8 @@ def test_a_table_prints_what_tells_its_rows_apart():
     study = {"title": "two chips", "devices": ["h200", "ascend910a"], "m": 64, "n": 64, "k": [64, 128]}
     table = hwsim.sweep(study | {"options": {"format": "bf16"}}, jobs=1, cache=False)
     lines = str(table).splitlines()
-    assert lines[0].startswith("best    fastest: device h200, k 128: ")
+    assert lines[0].startswith("best    fastest at k 64: device h200: ")
+    assert lines[1].startswith("        fastest at k 128: device h200: ")
     assert "points  4 points, 4 computed, 0 from the cache, 2 refused; two chips" in lines
     assert "In every row that ran: scheme native, m 64, n 64," in str(table)
     head = next(line.split() for line in lines if "device" in line and "cycles" in line)
@@ -385,6 +388,26 @@ def test_the_bound_of_a_row_is_the_verdicts():
     (row,) = hwsim.sweep({"devices": "h100", "options": {"format": "fp16"}, **sizes}, jobs=1, cache=False).rows
     found = hwsim.run(device="h100", format="fp16", exact=False, **sizes)
     assert row["bound"] == found.verdict.bound != found.roofline.bound == "compute" and row["peak_fraction"] < 0.01
+
+
+def lead_of(*rows, k=64):
+    """The best points of errors by device, scheme and seed."""
+    named = [
+        {"device": device, "scheme": "native", "m": 8, "n": 8, "k": k, "seed": seed, "relative_frobenius": error}
+        for device, seed, error in rows
+    ]
+    return [row | {"memory_format": "fp32", "chosen_format": "fp16", "refused": None} for row in named]
+
+
+def test_the_most_accurate_point_is_named_for_each_shape_and_where_there_is_one():
+    short = lead_of(("left", 0, 1e-6), ("left", 1, 5e-6), ("right", 0, 2e-6), ("right", 1, 2.1e-6))
+    alike = lead_of(("left", 0, 2.900e-4), ("right", 0, 2.901e-4), k=128)
+    columns = tuple(dict.fromkeys(name for row in short for name in row))
+    lines = lead_lines(SweepTable("", columns, (*short, *alike), 6, 0))
+    assert lines[0] == "most accurate at k 64: device right: 2.050e-06"  # by the mean over the seeds
+    assert lines[1] == "most accurate at k 128: none, all 2 points are within 1 % of 2.900e-04"
+    assert lines[2].startswith("errors contain the rounding of operands from fp32 to fp16, and times the cast; input_")
+    assert len(lines) == 3
 
 
 def test_a_tile_may_be_text_as_in_a_run():

@@ -154,9 +154,11 @@ class Engine:
             self.errors.add(error)
 
     def report(self) -> dict[str, Any]:
-        """The statistics as plain data: counts, errors (None where none was measured), cycles and seconds."""
-        names = ("calls", "macs", "passed", "error", "largest_error", "cycles", "seconds")
-        return {name: getattr(self, name) for name in names}
+        """The statistics as plain data: counts, errors (None where none was measured), cycles and seconds (None without
+        timing=True).
+        """
+        counts = {name: getattr(self, name) for name in ("calls", "macs", "passed", "error", "largest_error")}
+        return counts | {name: getattr(self, name) if self.timing else None for name in ("cycles", "seconds")}
 
     # --- NumPy's functions ---------------------------------------------------------------------------------------
 

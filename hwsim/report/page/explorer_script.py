@@ -30,7 +30,7 @@ function shades(values, palette) {
   });
 }
 const usable = value => value !== null && value !== undefined && value !== "";
-function withMeans(rows, given, pick) {  // rows that differ in nothing but repeats and results are one
+function withMeans(rows, given, pick) {  // one row for those that repeats alone tell apart
   const picked = [pick.x, pick.y, pick.colour, pick.marks, pick.facet];
   const over = given.repeats.filter(name => !picked.includes(name) && valuesOf(rows, name).length > 1);
   if (!over.length || given.parameters.includes(pick.y)) return rows;
