@@ -155,10 +155,14 @@ def test_seeds_are_a_mean_and_a_band():
 def test_bounds_and_slopes_are_in_the_legend():
     rows = [row("h100", "native", k, 1e-7 * k**0.75) for k in (16, 64, 256)]
     figure = plots.error_over_k(rows, bounds=["K u", "sqrt(K) u"], bound_format="fp16", slopes=True)
-    assert legend(figure) == ["slope 0.75", "K u, u = 2^-11 (fp16)", "sqrt(K) u, u = 2^-11 (fp16)"]
+    assert legend(figure) == [
+        "slope 0.75",
+        "K u, u = 2^-11 (fp16), slope 1.00",
+        "sqrt(K) u, u = 2^-11 (fp16), slope 0.50",
+    ]
     told = lines(figure)
-    assert told["K u, u = 2^-11 (fp16)"] == ([16, 64, 256], [k / 2048 for k in (16, 64, 256)])
-    assert told["sqrt(K) u, u = 2^-11 (fp16)"][1] == [k**0.5 / 2048 for k in (16, 64, 256)]
+    assert told["K u, u = 2^-11 (fp16), slope 1.00"] == ([16, 64, 256], [k / 2048 for k in (16, 64, 256)])
+    assert told["sqrt(K) u, u = 2^-11 (fp16), slope 0.50"][1] == [k**0.5 / 2048 for k in (16, 64, 256)]
     with pytest.raises(InputError, match="allowed: K u, sqrt"):
         plots.error_over_k(rows, bounds=["k u"])
     with pytest.raises(InputError, match="grows with K; the axis is exponent"):
@@ -347,7 +351,7 @@ def test_every_device_scheme_and_format_is_drawn(monkeypatch, tmp_path, capsys):
         monkeypatch, tmp_path, "error-over-k", "--seeds", "3", "--at", "16", "64", "--bound", "K u", "--slopes"
     )
     assert "3 seeds" in " ".join(seeds.axes[0].get_title().split()) and len(seeds.axes[0].collections) == 1
-    assert any("slope" in word for word in legend(seeds)) and "K u, u = 2^-24 (fp32)" in legend(seeds)
+    assert any("slope" in word for word in legend(seeds)) and "K u, u = 2^-24 (fp32), slope 1.00" in legend(seeds)
 
 
 def test_operands_in_the_format_show_the_arithmetic_alone(monkeypatch, tmp_path, capsys):
@@ -460,3 +464,23 @@ def test_seeds_along_an_axis_are_whole_numbers_and_no_mean():
     (axes,) = plots.over(rows, "seed", "relative_frobenius").axes
     assert "mean" not in axes.get_title() and all(tick == int(tick) for tick in axes.get_xticks())
     assert "mean and range of 3 seeds" in plots.over(rows, "k", "relative_frobenius").axes[0].get_title()
+
+
+def test_options_of_one_scheme_give_no_panel_of_their_own():
+    """Where two schemes cross is seen in one panel, also if one of them alone has slices."""
+    ways = (("native", None), ("ozaki-int8", 8))
+    rows = [
+        {"device": "h200", "scheme": scheme, "slices": slices, "m": n, "n": n, "k": n, "tflops": 1.0 + index * n}
+        for index, (scheme, slices) in enumerate(ways)
+        for n in (64, 128)
+    ]
+    figure = plots.over(rows, "size", "tflops")
+    assert len(figure.axes) == 1 and set(lines(figure)) == {"native", "ozaki-int8, slices 8"}
+    several = [row | {"slices": slices} for row in rows for slices in (7, 8)]
+    assert len(lines(plots.over(several, "size", "tflops"))) == 4
+
+
+def test_a_bound_has_its_slope_beside_the_lines():
+    rows = [{"device": "h200", "k": k, "relative_frobenius": 1e-8 * k} for k in (64, 256)]
+    figure = plots.over(rows, "k", "relative_frobenius", bounds=["sqrt(K) u"], slopes=True)
+    assert "sqrt(K) u, u = 2^-24 (fp32), slope 0.50" in [line.get_label() for line in figure.axes[0].lines]

@@ -297,3 +297,21 @@ def test_seeds_are_bars_about_a_mean_and_no_axis_of_their_own(chromium: Browser,
     missing = "Not drawn: 3 points at 0 or below, which a logarithmic axis does not show."
     assert chromium.texts(".equal") == [missing]
     assert chromium.value(f"{drawn}.length") == 3  # a line for each k
+
+
+def test_cubes_are_lines_over_their_size(chromium: Browser, tmp_path: Path) -> None:
+    rows = tuple(
+        {"device": name, "m": n, "n": n, "k": n, "tflops": rate * n, "refused": None}
+        for name, rate in (("left", 1.0), ("right", 2.0))
+        for n in (64, 128, 256)
+    )
+    sweep_page(SweepTable("", ("device", "m", "n", "k", "tflops", "refused"), rows, 6, 0)).write(
+        tmp_path / "cubes.html"
+    )
+    chromium.open(tmp_path / "cubes.html")
+    drawn = 'document.querySelector(".explorer .plot").data.filter(trace => trace.x[0] !== null)'
+    assert chromium.value(f"{drawn}.map(trace => trace.x)") == [[64, 128, 256]] * 2
+    assert chromium.texts(".annotation-text") == [] and chromium.texts(".legendtext") == [
+        "device: left",
+        "device: right",
+    ]

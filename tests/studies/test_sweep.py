@@ -51,6 +51,7 @@ def test_rows_are_those_of_run_in_the_order_of_the_grid():
         assert row["refused"] is None and row["bound"] == found.verdict.bound
         m, n, k = (int(side.partition("=")[2]) for side in row["chosen_tile"].split(","))
         assert {"m": m, "n": n, "k": k} == found.options["tile"]
+        assert row["chosen_k_group"] == found.options["k_group"] == row["k"]
         assert row["memory_format"] == found.options["input_format"] == row["chosen_format"] == row["format"]
         assert row["timing_evidence"] == found.evidence["timing"] and row["peak_fraction"] == found.peak_fraction
     assert table.refused == 4 and all("bf16" in row["refused"] for row in table.rows if row["refused"])

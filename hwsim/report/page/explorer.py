@@ -42,6 +42,7 @@ class Explorer:
     log_x: bool = True
     log_y: bool = True
     repeats: Sequence[str] = ()
+    sizes: Sequence[str] = ()
 
     def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
         """The part as HTML."""
@@ -64,6 +65,7 @@ class Explorer:
             "rows": rows,
             "parameters": list(self.parameters),
             "repeats": list(self.repeats),
+            "sizes": list(self.sizes),
             "palette": list(PALETTE),
         }
         data = json.dumps(content, allow_nan=False).replace("</", "<\\/")

@@ -57,7 +57,9 @@ function explored(given, pick, width) {
   const facets = pick.facet ? valuesOf(rows, pick.facet) : [null];
   const paints = shades(colours, given.palette), layout = {annotations: []}, data = [], equal = [];
   const label = name => given.columns[name], inside = part => Math.min(1, Math.max(0, part));
-  const apart = given.parameters.filter(name => name !== pick.x);
+  const places = valuesOf(rows, pick.x).length;
+  const follows = name => new Set(rows.map(row => JSON.stringify([row[pick.x], row[name]]))).size === places;
+  const apart = given.parameters.filter(name => name !== pick.x && !(given.sizes.includes(name) && follows(name)));
   const across = Math.min(facets.length, width < 600 ? 1 : width < 900 ? 2 : 3);
   const down = Math.ceil(facets.length / across);
   const gap = {x: across > 1 ? 0.05 : 0, y: down > 1 ? Math.min(0.28 / down, 0.12) : 0};

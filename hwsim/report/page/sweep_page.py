@@ -35,6 +35,7 @@ TITLES = {
 #: Columns that no axis shows: reasons why something is missing.
 NO_AXIS = ("refused", "timing_note", "cost_note")
 SIZES = ("k", "m", "n")
+NAMES_OF_SIZES = ("m", "n", "k", "shape")
 REPEATS = ("seed",)  # parameters that repeat a point
 ERROR = "relative_frobenius"
 
@@ -82,13 +83,28 @@ def _points(table: SweepTable) -> list[Part]:
     along = [name for name in (*SIZES, *numbers) if name not in REPEATS]
     x = "k" if y == ERROR and varied.get("k", 0) > 1 else _swept(along, varied)
     x = x or ("device" if varied.get("device", 0) > 1 else "work")
-    apart = [name for name in ("device", "scheme", *asked) if name not in (x, *REPEATS)]
+    along_x = [name for name in NAMES_OF_SIZES if _follows(name, x, rows)]
+    apart = [name for name in ("device", "scheme", *asked) if name not in (x, *REPEATS, *along_x)]
     left = [name for name in apart if 1 < varied.get(name, 0) <= MOST_COLOURS]
     colour, marks, facet = [*dict.fromkeys(left), "", "", ""][:3]
-    explorer = Explorer(shown, rows, asked, x=x, y=y, colour=colour, marks=marks, facet=facet, repeats=REPEATS)
+    explorer = Explorer(
+        *(shown, rows, asked),
+        x=x,
+        y=y,
+        colour=colour,
+        marks=marks,
+        facet=facet,
+        repeats=REPEATS,
+        sizes=NAMES_OF_SIZES,
+    )
     parts: list[Part] = [explorer]
     beyond = len(table.rows) - MOST_POINTS
     return [*parts, Text(f"{count(beyond)} points beyond the first are not drawn.")] if beyond > 0 else parts
+
+
+def _follows(name: str, x: str, rows: list[dict[str, Any]]) -> bool:
+    """Whether a column has one value at each place of x."""
+    return len({(str(row.get(x)), str(row.get(name))) for row in rows}) == len({str(row.get(x)) for row in rows})
 
 
 def _swept(names: list[str], varied: dict[str, int]) -> str:

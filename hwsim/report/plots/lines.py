@@ -85,7 +85,7 @@ def over(
         look = line_style(line.colour, line.mark, above)
         _draw(panels.axes[names.index(line.panel)], line, look, slopes)
     is_log = _scale(panels.axes, series, y)
-    _draw_bounds(panels, series, x, bounds, bound_format)
+    _draw_bounds(panels, series, x, bounds, bound_format, has_slopes=slopes)
     if is_log:
         _widen(panels.axes[0])
     zeros = _zeros(series) if is_log else ""
@@ -166,7 +166,13 @@ def _zeros(series: Sequence[PlotSeries]) -> str:
 
 
 def _draw_bounds(
-    panels: PlotPanels, series: Sequence[PlotSeries], x: str, bounds: Sequence[str], bound_format: str
+    panels: PlotPanels,
+    series: Sequence[PlotSeries],
+    x: str,
+    bounds: Sequence[str],
+    bound_format: str,
+    *,
+    has_slopes: bool,
 ) -> None:
     places = sorted({point.x for line in series for point in line.points if isinstance(point.x, float)})
     for number, bound in enumerate(bounds):
@@ -177,6 +183,7 @@ def _draw_bounds(
             )
         bits = format_of(bound_format).precision
         label = f"{bound}, u = 2^-{bits} ({bound_format})" if line.has_roundoff else bound
+        label += f", slope {line.power:.2f}" if has_slopes else ""
         for axes in panels.axes:
             axes.plot(
                 places,

@@ -161,7 +161,7 @@ class _Roles:
 def _roles(names: Sequence[str], rows: Sequence[PlotRow]) -> _Roles:
     """The device gives the colour and the scheme the mark where both differ; one column alone gives both.
 
-    A format that some schemes do not have belongs to the scheme.
+    A format that some schemes do not have belongs to the scheme, and so does a column with one value for each scheme.
     """
     rest = [name for name in names if name not in ("device", "scheme")]
     colour: tuple[str, ...] = ("device",) if "device" in names else ()
@@ -169,11 +169,20 @@ def _roles(names: Sequence[str], rows: Sequence[PlotRow]) -> _Roles:
     if mark and "format" in rest and any(row.get("format") is None for row in rows):
         rest.remove("format")
         mark = ("scheme", "format")
+    if mark:
+        of_scheme = [name for name in rest if _follows(name, "scheme", rows)]
+        rest = [name for name in rest if name not in of_scheme]
+        mark = (*mark, *of_scheme)
     if not mark and rest:
         mark = (rest.pop(0),)
     if not colour and rest:
         colour = (rest.pop(0),)
     return _Roles(colour or mark, mark or colour, tuple(rest))
+
+
+def _follows(name: str, other: str, rows: Sequence[PlotRow]) -> bool:
+    """Whether a column has one value for each value of another."""
+    return len({_key(row, (other, name)) for row in rows}) == len({_key(row, (other,)) for row in rows})
 
 
 def _key(row: PlotRow, names: Sequence[str]) -> tuple[Any, ...]:
