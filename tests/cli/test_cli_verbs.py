@@ -132,6 +132,22 @@ def test_numbers_that_are_hardly_meant_are_named(cli):
     assert clock.code == 0 and "is it meant? clock_mhz is 1.1 MHz; a clock of 1.1 GHz is clock_mhz: 1100" in clock.out
 
 
+def test_a_level_that_the_family_has_not_is_named_with_the_devices_that_have_it(cli):
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    text = Path("mine.yaml").read_text()
+    level = "memories: [L0A, L0B, ACC]"
+    line = next(line for line in text.splitlines() if "mma.m16n16k16.f32.fp16.fp16: {" in line)
+    assert line.count("memories: [SRAM, SRAM, ACC]") == 1
+    memory = next(line for line in text.splitlines() if line.strip().startswith("SRAM: {"))
+    more = "\n".join([memory, memory.replace("SRAM:", "L0A:"), memory.replace("SRAM:", "L0B:")])
+    text = text.replace(line, line.replace("memories: [SRAM, SRAM, ACC]", level)).replace(memory, more)
+    Path("mine.yaml").write_text(text)
+    refused = cli("devices", "check", "mine.yaml")
+    said = " ".join(refused.err.split())
+    assert refused.code == 2 and "takes A from L0A; kernels of family tiled fill SRAM and ACC alone" in said
+    assert "a device file may extend them: ascend910a" in said
+
+
 def test_shipped_devices_have_no_numbers_that_are_hardly_meant():
     assert [note for name in shipped() for note in notes_on(hwsim.device(name))] == []
 

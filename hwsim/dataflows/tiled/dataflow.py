@@ -18,6 +18,7 @@ from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, Til
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
+from hwsim.dataflows.tiled.operand_places import check_places
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
 from hwsim.dataflows.tiled.parts import FEATURES, check_streams, designed, refuses
 from hwsim.dataflows.tiled.program import (
@@ -108,6 +109,7 @@ class TiledDataflow:
         refused = refusals.joined(self.refuses(gemm), refusals.sparsity_beside(gemm.problem, taken))
         if refused:
             raise UnsupportedError(f"the {self.name} dataflow carries no {refused}")
+        check_places(gemm.unit, device, self.family)
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
