@@ -26,8 +26,8 @@ class SearchSpace:
 def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Collection[str] = ()) -> SearchSpace:
     """The space of a record: the dataflow's tiles, the axes of its options, and instructions with the same bits.
 
-    keeps_order: K is not cut, so that all mappings may have the same order of summation. fixed: options that have a value
-    already.
+    keeps_order: K is not cut, so that all mappings may have the same order of summation. fixed: options that have
+    a value already.
     """
     flow = dataflow(chip)
     others = {option.name: option.axis for option in flow.options if option.axis}

@@ -15,6 +15,7 @@ from typing import Any
 
 from hwsim.analysis.area import area_notes, area_of
 from hwsim.analysis.energy import energy
+from hwsim.analysis.verdict import verdict_of
 from hwsim.api import run
 from hwsim.devices import load
 from hwsim.devices.device import Device
@@ -33,6 +34,7 @@ RESULTS = (
         "chosen_format",
         "memory_format",
         "chosen_tile",
+        "chosen_k_group",
         "cycles",
         "seconds",
         "tflops",
@@ -78,17 +80,17 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         errors = result.error if task.exact else None
     except HwsimError as error:
         return row | {"refused": " ".join(str(error).split())}
-    roofline = result.roofline
     row |= {
         "chosen_scheme": result.scheme,
         "chosen_format": result.options.get("format"),
         "memory_format": result.gemm.problem.input_format,
         "chosen_tile": _tile(result),
+        "chosen_k_group": result.options.get("k_group"),
         "cycles": result.cycles,
         "seconds": result.seconds,
         "tflops": result.tflops,
         "peak_fraction": result.peak_fraction,
-        "bound": None if roofline is None else roofline.bound,
+        "bound": None if result.cycles is None else verdict_of(result.times, advises=False).bound,
         "numerics_evidence": result.evidence.get("numerics"),
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),

@@ -99,8 +99,8 @@ class LayerRecord:
         """Root mean square distance from PyTorch's own product; None where nothing was compared."""
         return self.distances.mean
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+    def to_dict(self, *, timing: bool) -> dict[str, Any]:
+        """Plain data; cycles and seconds are None without timing."""
         names = (
             "calls",
             "macs",
@@ -113,7 +113,8 @@ class LayerRecord:
             "plain_error",
         )
         more = ("distance", "largest_error", "overflows", "evidence", "least_confidence")
-        return {name: getattr(self, name) for name in (*names, *more)}
+        untimed = {} if timing else {"cycles": None, "seconds": None}
+        return {name: getattr(self, name) for name in (*names, *more)} | untimed
 
     def note(self, gemm: Gemm) -> None:
         """Take the evidence of one product's record."""
@@ -330,12 +331,12 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the layers, their total, what was not caught by name, and shares of the MACs."""
         rows = [
-            {"layer": layer, "operation": operation, "pass": stage, **entry.to_dict()}
+            {"layer": layer, "operation": operation, "pass": stage, **entry.to_dict(timing=self.timing)}
             for (layer, operation, stage), entry in self.layers.items()
         ]
         return {
             "layers": rows,
-            "total": self.total().to_dict(),
+            "total": self.total().to_dict(timing=self.timing),
             "not_caught": dict(self.not_caught),
             "macs_not_caught": dict(self.macs_not_caught),
             "substitutes": dict(self.substitutes),
