@@ -119,9 +119,7 @@ class _Functions(TorchFunctionMode):
         whole: Any = None
         if backward is not None:
             whole = _unasked(backward)
-        elif (
-            not torch.compiler.is_compiling()
-        ):  # torch.compile takes the mode away in what it traces; attention is then caught below autograd
+        else:
             whole = _WHOLE.get(func)
         if whole is not None and _are_plain(types):  # a subclass may override it
             with self:
@@ -130,6 +128,8 @@ class _Functions(TorchFunctionMode):
             torch._dynamo.graph_break(msg=CHECKPOINT)
         function = FUNCTIONS.get(func)
         if function is None or not _are_plain(map(type, _tensors((*args, *keywords.values())))):
+            if func is torch.Tensor.unflatten:  # torch.compile cannot trace the method without the mode
+                return torch.unflatten(*args, **keywords)
             return func(*args, **keywords)
         if not torch.compiler.is_compiling() and self._is_pytorch_s(func, (*args, *keywords.values())):
             return func(*args, **keywords)
