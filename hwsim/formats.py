@@ -32,6 +32,7 @@ Overflow = Literal["ieee", "infinity", "saturate"]
 NanEncoding = Literal["ieee", "all_ones", "minus_zero", "none"]
 
 ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RNA", "RZ", "RU", "RD")
+WORD_BITS = 32  # of fp32 and int32
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,18 @@ _AWAITED = tuple(
         (r"Q\d+", "the queries of a tile", ""),
         (r"K\d+", "a block of keys", ""),
         (r"V\d+", "a block of values", ""),
+        (r"V\d+\.rows", "a block of values by rows", ""),
+        (r"transposed", "values in registers, for their transposition", ""),
         (r"S\d+", "the scores of a block", ""),
+        (r"W\d+", "the scores of a block in registers", ""),
         (r"P\d+", "the softmax of a block", ""),
         (r"O\d+", "the products of a block with values", "room for the sums of a tile"),
+        (r"N\d+", "a product that joins the result", ""),
+        (r"M\d+", "the mask of a block", ""),
+        (r"L\d*", "the logarithms of a tile", ""),
+        (r"part", "the result of a part of the keys", ""),
         (r"R\d+", "the result of a tile", ""),
+        (r"pieces", "a piece of the result in registers", ""),
         (r"row", "rows of scores", ""),
         (r"argument", "arguments of special functions", ""),
         (r"power", "results of special functions", ""),
@@ -78,7 +86,8 @@ def stall_words(cause: str) -> str:
     name = cause.removeprefix("semaphore:")
     buffer, _, state = name.rpartition(".")
     filled, room = _awaited(buffer)
-    words = {"full": filled, "free": room, "done": f"{buffer} to be stored"}.get(state, name)
+    steps = {"changed": f"{filled}, rescaled", "rounded": f"{filled}, rounded", "narrow": f"{filled}, narrow"}
+    words = {"full": filled, "free": room, "done": f"{buffer} to be stored", **steps}.get(state, name)
     return f"waits for {words}"
 
 

@@ -35,8 +35,9 @@ _ROUNDED = {
     "RU": "up",
     "RD": "down",
 }
-#: Parts of a schedule that fix the order of summation, in words.
+ARITHMETIC = "units' arithmetic"  # what the evidence of a difference is of, beside the order of summation
 MOST_PRECISE = 0.01  # percent: shares closer to none or all than that have no number
+#: Parts of a schedule that fix the order of summation, in words.
 _ORDER = {
     "split_k": "slices of K",
     "slice_k": "length of the slices of K",
@@ -73,8 +74,8 @@ class UnitSide:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitDifference:
     """Why two sides differ. reasons: the weightiest first, each a sentence without its full stop; empty where both
-    compute alike. evidence: of the bits, left and right. str(): the
-    first reason, what it does to the result, and the evidence, in one sentence.
+    compute alike. evidence: of the units' arithmetic, left and right. str(): the first reason, what it does to the
+    result, and the evidence, in one sentence.
     """
 
     left: str
@@ -89,7 +90,7 @@ class UnitDifference:
         reason = self.reasons[0] if self.reasons else self.alike
         if self.share and not self.reasons:
             reason = f"{self.alike}, and differ outside of it"
-        return f"{reason}{self._outcome()}, evidence {self.evidence[0]} | {self.evidence[1]}"
+        return f"{reason}{self._outcome()}, evidence of the {ARITHMETIC}: {' | '.join(self.evidence)}"
 
     def _outcome(self) -> str:
         if self.share is None:

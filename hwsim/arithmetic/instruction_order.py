@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.host.multiples import round_up
+
 Codes = NDArray[Any]
 MATRIX = 2  # dimensions
 CACHE_BYTES = 1 << 24  # of the runs arranged at a time
@@ -127,7 +129,7 @@ def whole(piece: Codes, span: tuple[int, int], step: int, permutation: tuple[int
     """A span of K of one piece, permuted, and padded with zeros to whole instructions."""
     start, stop = span
     unit = math.lcm(step, len(permutation)) if permutation is not None else step
-    length = -(-(stop - start) // unit) * unit
+    length = round_up(stop - start, unit)
     if length == stop - start:
         full = _span(piece, start, stop, axis)
     else:

@@ -21,6 +21,7 @@ from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.compute.attention_call import AttentionCall
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import timing_evidence
+from hwsim.gemm.attention_record import is_of_math
 from hwsim.libraries.model import facts
 from hwsim.libraries.published.attention_kernels import measured_calls
 from hwsim.trace.part_of_run import traced
@@ -127,10 +128,14 @@ class AttentionResult(TimedResult):
         if measured is None:
             times = facts.attention_kernels().times
             most = max(calls.same_clock[-1] for calls in times.calls.values())
-            return (
-                "no chip's time was compared with this kernel's; other kernels of attention took up to "
-                f"{most:.2g} times as long as simulated, on one {times.chip.upper()}"
-            )
+            beside = f"{most:.2g} times as long as simulated, on one {times.chip.upper()}"
+            if is_of_math(self.record):
+                return (
+                    "no chip's time was compared with the math form's: its passes are assumed to move their arrays at "
+                    "the rates of L2 and DRAM, and its products to take the time of hwsim's own kernels; fused kernels "
+                    f"of attention took up to {beside}"
+                )
+            return "no chip's time was compared with this kernel's; other kernels of attention took up to " + beside
         *some, last = map(str, measured["widths"])
         widths = f"{', '.join(some)} and {last}" if some else last
         assert self.state is not None

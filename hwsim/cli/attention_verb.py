@@ -18,11 +18,12 @@ from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
 from hwsim.compute.attention_call import BACKEND_ENDING, BACKENDS, LIBRARIES, backend_named
-from hwsim.compute.math_kernel import FORMATS
+from hwsim.compute.math_kernel import FORMATS as FORMATS_OF_PYTORCH
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import array_dtype, format_of
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.libraries.gemm_call import PYTORCH
+from hwsim.libraries.published.flash_attention import FORMAT_OF_8_BITS
 from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.report.text.attention_text import attention_text
 from hwsim.result import plain
@@ -30,7 +31,8 @@ from hwsim.trace.trace import FORMATS as TRACES
 
 AnyArray = NDArray[Any]
 OPERANDS = ("query", "key", "value")
-WORD_BITS = 32
+FORMATS = (*FORMATS_OF_PYTORCH, FORMAT_OF_8_BITS)
+CODE_BITS = {np.dtype(np.uint8): 8, np.dtype(np.uint16): 16}  # of files of codes
 #: Sizes of random operands, and what they are where nothing is said (None: as the size named here).
 SIZES: dict[str, tuple[int | str, str]] = {
     "batch": (1, "sequences (default 1)"),
@@ -68,7 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--format",
         choices=FORMATS,
-        help="format of the operands (default fp16; fp32: --backend math); .npy files of uint16 are codes of 16 bits",
+        help="format of the operands (default fp16; fp32: --backend math; e4m3: --library flash-attention-3); .npy "
+        "files of uint16 and uint8 are codes",
     )
     for name in OPERANDS:
         add(
@@ -184,10 +187,11 @@ def _operands(arguments: argparse.Namespace) -> tuple[list[AnyArray], str]:
 
 def _in_format(name: str, array: AnyArray, format: str | None) -> AnyArray:
     """An operand of a file, in the format of --format where the file has codes. Raises InputError where it has not."""
-    if array.dtype == np.uint16:
-        narrow = [known for known in FORMATS if format_of(known).bits == WORD_BITS // 2]
+    if array.dtype in CODE_BITS:
+        narrow = [known for known in FORMATS if format_of(known).bits == CODE_BITS[array.dtype]]
         if format not in narrow:
-            raise InputError(f"--{name}: the file has codes (uint16); say their format: --format {' or '.join(narrow)}")
+            said = f"the file has codes ({array.dtype}); say their format: --format {' or '.join(narrow)}"
+            raise InputError(f"--{name}: {said}")
         return array.view(array_dtype(format_of(format)))
     if format is not None and array.dtype != array_dtype(format_of(format)):
         raise InputError(
@@ -212,5 +216,5 @@ def _written(arguments: argparse.Namespace, result: AttentionResult) -> list[str
         assert result.out is not None and result.codes is not None
         array = result.out if result.out.dtype in (np.float16, np.float32) else result.codes
         write_whole(arguments.out, lambda file: np.save(file, array, allow_pickle=False))
-        notes.append(f"wrote {arguments.out}: result {result.out.shape}, {result.record.format}")
+        notes.append(f"wrote {arguments.out}: result {result.out.shape}, {result.record.result_format}")
     return notes

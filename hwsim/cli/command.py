@@ -20,13 +20,14 @@ from typing import Any, NoReturn
 from hwsim.cli.crash import report
 from hwsim.cli.progress import print_beside
 from hwsim.cli.verb_parser import VerbParser
-from hwsim.cli.verbs import FRAMEWORKS, LAB, OWN, TASKS, Verb, known, missing, module_of, verb_of, without_option
+from hwsim.cli.verbs import FRAMEWORKS, LAB, OWN, TASKS, Verb, imported, known, missing, module_of, verb_of
 from hwsim.errors import ConfigError, DeadlockError, HwsimError, nearest
 
 #: -1e-3, -inf, -1,2, -3:-1, in which argparse would see an option; it takes -1 and -0.5 for what they are.
 NEGATIVE = re.compile(r"(?!-(\d+|\d*\.\d+)$)-(\d|\.\d|inf|nan)", re.IGNORECASE)
 #: FILE.py:NAME
 SCHEME_FILE = re.compile(r"[^=]+\.py:\w+")
+NAMED = "hwsim.cli.named"  # it knows devices, schemes and libraries: imported for an error alone
 WIDTH, COLUMN = 100, 13  # of help text
 INTERNAL_ERROR, BROKEN_PIPE = 3, 141
 EPILOG = (
@@ -201,10 +202,12 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence
         known_flags = [flag for flag in known_flags if flag[:3] == name[:3]]
     hint = nearest(name, known_flags) if name and name not in known_flags and verb is not None else ""
     if verb is not None and not name:
-        hint = without_option(unknown, known_flags) or (f"; hwsim {verb} --help shows the options that take a value")
+        lacking = imported(NAMED).without_option(unknown, known_flags)
+        hint = lacking or f"; hwsim {verb} --help shows the options that take a value"
     if isinstance(of_verb, VerbParser) and name in of_verb.elsewhere:
         hint = f"; {of_verb.elsewhere[name]}"
-    of_verb.error(f"unrecognized arguments: {' '.join(unknown)}{hint}" + (f". {advice}" if advice else ""))
+    more = f". {advice}" if advice else ""
+    of_verb.error(f"unrecognized arguments: {' '.join(unknown)}{hint}{more}")
 
 
 def _fail(message: str, code: int = 2) -> int:

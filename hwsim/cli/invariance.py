@@ -16,7 +16,8 @@ from hwsim.gemm.option_types import WHOLE
 from hwsim.host.files import check_outputs
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.kernel_choice import LibraryChoice
-from hwsim.report.page.invariance_page import invariance_page, slices_text
+from hwsim.report.page.invariance_page import invariance_page
+from hwsim.report.text.library_text import kernel_text
 from hwsim.report.text.words import plural, run_text, runs
 from hwsim.request.declarations import LIBRARY
 from hwsim.result import plain
@@ -25,7 +26,10 @@ from hwsim.studies.invariance import BatchClass, batch_classes, other_calls
 RANGES, KERNELS = 6, 3  # that a line shows
 MOST_SIZES = 1_000_000
 #: By format, PyTorch's switch of torch.backends.cuda.matmul; its second value allows slices of K.
-PYTORCH_SWITCHES = {fmt: f"allow_{fmt}_reduced_precision_reduction" for fmt in ("fp16", "bf16")}
+PYTORCH_SWITCHES = {
+    "fp16": "allow_fp16_reduced_precision_reduction",
+    "bf16": "allow_bf16_reduced_precision_reduction",
+}
 OF_CALL = ("reductions", "workspace_bytes", "lt_workspace_bytes")  # options of a library that a call has
 
 
@@ -173,7 +177,7 @@ def _headline(classes: list[BatchClass], arguments: argparse.Namespace) -> list[
     return [
         f"{arguments.library} on {arguments.device}: a row of C[m x {arguments.n:,}] = A[m x {arguments.k:,}] B, "
         f"{arguments.format}, for {total:,} values of m",
-        "1 class: a row has the same bits for every m" if len(classes) == 1 else f"{known} classes",
+        "1 class: a row has the same bits for every m" if len(classes) == 1 else plural(known, "class", "classes"),
     ]
 
 
@@ -200,7 +204,7 @@ def _class_lines(classes: list[BatchClass]) -> list[str]:
 
 def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
     """Families with their slices, which add in the same order."""
-    texts = [f"{choice.family}, {slices_text(choice.split_k)}" for choice in choices[:KERNELS]]
+    texts = [kernel_text(choice.family, choice.split_k) for choice in choices[:KERNELS]]
     texts += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
     return ", or ".join(texts)
 
@@ -219,14 +223,15 @@ def _right(confidences: tuple[float, ...]) -> str:
 
 def _or(advice: list[str]) -> list[str]:
     """Choices, a line each."""
-    lines = [f"{'or ' if i else ''}{one}" for i, one in enumerate(advice)]
+    lines = [f"{'or ' if i else ''}{choice}" for i, choice in enumerate(advice)]
     return [*(f"{line};" for line in lines[:-1]), *lines[-1:]]
 
 
 def _without_slices(classes: list[BatchClass], sizes: list[int], call: Mapping[str, Any]) -> list[str]:
-    """The advice to forbid slices of K, where the library then has fewer classes for these sizes."""
+    """The advice to forbid slices of K, where the library takes some and has fewer classes without them."""
     switch = PYTORCH_SWITCHES.get(call["format"])
-    if len(classes) < 2 or switch is None or call.get("reductions") is not None:
+    has_slices = any(choice.split_k > 1 for batch_class in classes for choice in batch_class.choices)
+    if len(classes) < 2 or switch is None or not has_slices or call.get("reductions") is not None:
         return []
     try:
         left = batch_classes(m=sizes, **{**call, "reductions": "none"})
@@ -236,7 +241,7 @@ def _without_slices(classes: list[BatchClass], sizes: list[int], call: Mapping[s
         return []
     sure = min(min(batch_class.confidences) for batch_class in left)
     return [
-        f"forbid slices of K, which leaves {'1 class' if len(left) == 1 else f'{len(left)} classes'} (right with a "
+        f"forbid slices of K, which leaves {plural(len(left), 'class', 'classes')} (right with a "
         f"probability of {sure:.2f} at least): --reductions none; in PyTorch "
         f"torch.backends.cuda.matmul.{switch} = (False, False)"
     ]

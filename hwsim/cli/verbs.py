@@ -9,7 +9,6 @@ that module should be light.
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -228,17 +227,16 @@ def _loaded(points: tuple[EntryPoint, ...]) -> dict[str, Verb]:
 
 
 def module_of(verb: Verb) -> Any:
-    """Import a verb's module; the only place that does, so that unused verbs cost nothing."""
+    """A verb's module; see `imported`."""
+    return imported(verb.module)
+
+
+def imported(module: str) -> Any:
+    """Import a module by name; verbs' modules are imported here alone, so that unused verbs cost nothing."""
     was_enabled = gc.isenabled()
     gc.disable()  # what an import makes stays: looking through it for garbage is a tenth of the time
     try:
-        return import_module(verb.module)
+        return import_module(module)
     finally:
         if was_enabled:
             gc.enable()
-
-
-def without_option(words: Sequence[str], flags: Sequence[str]) -> str:
-    """What to say where one of the words is a name that an option takes; see hwsim.cli.named."""
-    named = import_module("hwsim.cli.named")
-    return str(named.without_option(words, flags))

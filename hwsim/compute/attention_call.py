@@ -21,13 +21,13 @@ from hwsim.compute.attention_kernel import AttentionKernel, kernel_of, widest_he
 from hwsim.compute.math_kernel import FORMATS as MATH_FORMATS
 from hwsim.compute.math_kernel import MathKernel, has_math_form, math_kernel_of
 from hwsim.compute.timed_attention import TimedAttention
+from hwsim.dataflows.attention.attention_program import DESCALES
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate.attending import Descale
 from hwsim.evaluate.attending_need import bytes_needed
 from hwsim.formats import array_dtype, array_of, codes_of, format_of
 from hwsim.gemm.attention_record import AnyAttention, Mask, is_of_math
-from hwsim.gemm.math_form import MathForm
 from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.libraries.gemm_call import PYTORCH
@@ -68,7 +68,7 @@ class AttentionCall:
     """A checked call. operands: query, key and value, of the shapes that the user gave. mask: codes (heads of all
     sequences or 1, queries, keys), which are added to the scores. backend: of PyTorch, or the
     library where that is another. shapes: (heads, rows, width) of the operands, with as many heads each; groups: heads
-    of the query that share a head of the key. factor: of the scores. descale: factors of heads, with 8 bits.
+    of the query that share a head of the key. factor: of the scores. descale: factors of the key's heads, with 8 bits.
     """
 
     device: Device
@@ -101,9 +101,10 @@ class AttentionCall:
         return self.timed.program
 
     def computed(self, *, by_program: bool, threads: int) -> AnyArray:
-        """The result, of the operands' dtype. by_program: by the functional machine, else by the evaluator.
+        """The result, in the record's format of it. by_program: by the functional machine, else by the evaluator.
 
-        Raises InputError where there is too little memory, before any is taken; UnsupportedError as `program`.
+        Raises InputError where there is too little memory, before any is taken; UnsupportedError as `program`, and for
+        factors of scores that are not above 0 by a program.
         """
         record = self.record
         what = f"the bits of attention with {record.heads} heads, {record.queries} queries and {record.keys} keys"
@@ -116,7 +117,7 @@ class AttentionCall:
         fmt = format_of(record.format)
         stacks = [codes_of(np.ascontiguousarray(x), fmt).reshape(-1, *x.shape[-2:]) for x in self.operands]
         if by_program:
-            inputs = _inputs(record, stacks, self.mask)
+            inputs = _inputs(record, stacks, self.mask, self.descale)
             codes = functional.run(self.program, self.device, inputs, threads=threads, backend=CPU)
         else:
             stacks[1:] = [np.repeat(x, record.groups, 0) for x in stacks[1:]]
@@ -124,8 +125,7 @@ class AttentionCall:
                 *stacks, factor=record.factor, threads=threads, mask=self.mask, descale=self.descale
             )
         query, _, value = self.operands
-        of_order = None if isinstance(record.order, MathForm) else record.order.result
-        return array_of(codes, format_of(of_order or record.format)).reshape(*query.shape[:-1], value.shape[-1])
+        return array_of(codes, format_of(record.result_format)).reshape(*query.shape[:-1], value.shape[-1])
 
 
 def call_of(
@@ -167,11 +167,15 @@ def call_of(
     factor = _factor(scale, q.shape[-1])
     heads = math.prod(q.shape[:-2])
     shapes = ((heads, *q.shape[-2:]), (heads, *k.shape[-2:]), (heads, *v.shape[-2:]))
+    factors = _descale(descale, k.shape[:-2], format)
     kernel: AttentionKernel | MathKernel
     if taken == MATH:
         kernel = math_kernel_of(chip, format, shapes, is_causal=bool(is_causal))
     else:
-        kernel = kernel_of(chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal))
+        is_descaled = factors is not None
+        kernel = kernel_of(
+            chip, taken, format, shapes, groups=groups, is_causal=bool(is_causal), is_descaled=is_descaled
+        )
     return AttentionCall(
         chip,
         (q, k, v),
@@ -181,11 +185,11 @@ def call_of(
         shapes=shapes,
         groups=groups,
         factor=factor,
-        descale=_descale(descale, k.shape[:-2], groups, format),
+        descale=factors,
     )
 
 
-def _descale(arrays: Sequence[AnyArray | None], heads: tuple[int, ...], groups: int, format: str) -> Descale | None:
+def _descale(arrays: Sequence[AnyArray | None], heads: tuple[int, ...], format: str) -> Descale | None:
     """Factors of the heads of query, key and value; None without any. Raises InputError where they do not fit."""
     if all(x is None for x in arrays):
         return None
@@ -197,10 +201,8 @@ def _descale(arrays: Sequence[AnyArray | None], heads: tuple[int, ...], groups: 
         if values.dtype != np.float32 or values.shape != heads:
             shown = f"{values.dtype} {values.shape}"
             raise InputError(f"attention: {name}_descale is {shown}; allowed: float32 {heads}, one for each key head")
-        factors.append(np.repeat(values.reshape(-1), groups)[:, None, None])
-    query, key, value = factors
-    with np.errstate(over="ignore"):
-        return Descale(query * key, value)
+        factors.append(values.reshape(-1))
+    return Descale(*factors)
 
 
 def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal: bool) -> AnyArray:
@@ -233,8 +235,10 @@ def _added(mask: AnyArray, format: str, shapes: list[tuple[int, ...]], is_causal
     raise InputError(f"attention: got {wrong}")
 
 
-def _inputs(record: AnyAttention, stacks: list[AnyArray], mask: AnyArray | None = None) -> dict[str, AnyArray]:
-    """The inputs of the record's program."""
+def _inputs(
+    record: AnyAttention, stacks: list[AnyArray], mask: AnyArray | None = None, descale: Descale | None = None
+) -> dict[str, AnyArray]:
+    """The inputs of the record's program. Raises UnsupportedError for factors of scores that are not above 0."""
     query, key, value = (x.reshape(-1, x.shape[-1]) for x in stacks)
     inputs = {"Q": query, "K": np.ascontiguousarray(key.T), "V": value}
     is_math = is_of_math(record)
@@ -246,6 +250,16 @@ def _inputs(record: AnyAttention, stacks: list[AnyArray], mask: AnyArray | None 
         inputs["index"] = np.arange(record.keys, dtype=np.uint32)[None]
     if mask is not None:
         inputs["mask"] = mask.reshape(-1, record.keys)
+    if descale is not None:
+        factors = descale.scores * np.float32(record.factor)
+        wrong = factors[~(factors > 0)]
+        if len(wrong):
+            raise UnsupportedError(
+                f"attention: scale x query_descale x key_descale is {wrong[0]} for a head; programs take a factor of "
+                "the scores above 0: leave functional out"
+            )
+        of_heads = zip(DESCALES, descale, strict=True)
+        inputs |= {name: np.ascontiguousarray(x[:, None]).view(np.uint32) for name, x in of_heads}
     return inputs
 
 

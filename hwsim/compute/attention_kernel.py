@@ -15,7 +15,7 @@ from hwsim.compute.timed_attention import TimedAttention, fused_attention
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import numerics_evidence
 from hwsim.devices.special_functions import has_special_functions, tables_evidence
-from hwsim.evaluate.attending import FORMATS, PTX_NAMES, Attending, Descale
+from hwsim.evaluate.attending import FORMATS, Attending, Descale
 from hwsim.gemm.attention_record import FusedAttention, Mask, attention_of
 from hwsim.libraries.published.attention_kernels import (
     OF_8_BITS,
@@ -36,17 +36,18 @@ Codes = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionKernel:
-    """A kernel on a device. format: of the operands and the result."""
+    """A kernel on a device. format: of the operands. is_descaled: it takes factors of heads."""
 
     device: Device
     order: AttentionOrder
     format: str
     is_causal: bool
+    is_descaled: bool = False
 
     @property
     def instruction(self) -> str:
         """The matrix instruction, as the order names it."""
-        return self.order.instruction.format(PTX_NAMES[self.format])
+        return self.order.instruction_for(self.format)
 
     def attend(
         self,
@@ -79,7 +80,15 @@ class AttentionKernel:
         """The attention of operands of these shapes, as of `kernel_of`, as data."""
         device = self.device.name, self.device.sha256
         return attention_of(
-            self.order, device, self.format, shapes, groups=groups, factor=factor, is_causal=self.is_causal, mask=mask
+            self.order,
+            device,
+            self.format,
+            shapes,
+            groups=groups,
+            factor=factor,
+            is_causal=self.is_causal,
+            mask=mask,
+            is_descaled=self.is_descaled,
         )
 
     @property
@@ -111,11 +120,19 @@ def widest_head(
 
 
 def kernel_of(
-    device: Device, backend: str, format: str, shapes: Sequence[Sequence[int]], *, groups: int, is_causal: bool
+    device: Device,
+    backend: str,
+    format: str,
+    shapes: Sequence[Sequence[int]],
+    *,
+    groups: int,
+    is_causal: bool,
+    is_descaled: bool = False,
 ) -> AttentionKernel:
     """The kernel for operands of these shapes (heads, rows, width): of query, key and value, with as many heads each.
 
     Heads are at most `widest_head` wide. groups: heads of the query that share a head of the key.
+    is_descaled: heads have factors.
     """
     (heads, queries, width), (_, keys, _), (_, _, value_width) = shapes
     sizes = AttentionSizes(heads, heads // groups, queries, keys, width, value_width)
@@ -131,4 +148,4 @@ def kernel_of(
         capability=device.compute_capability,
     )
     assert order is not None  # of widths up to `widest_head`
-    return AttentionKernel(device, order, format, is_causal)
+    return AttentionKernel(device, order, format, is_causal, is_descaled)

@@ -35,20 +35,19 @@ from hwsim.formats import array_dtype, array_of, code_dtype, format_of
 from hwsim.gemm.mixed_plan import one_for_all
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.problem import Image
-from hwsim.host.arrays import given_array
 from hwsim.host.memory import check_memory
 from hwsim.host.warned import warn_once
 from hwsim.machines import functional
 from hwsim.machines.element_values import ElementValues
 from hwsim.machines.need import bytes_needed as program_need
 from hwsim.machines.need import bytes_of_arrays
+from hwsim.operands.added import checked_bias
 from hwsim.operands.operand import Operand, selected_indices
 from hwsim.operands.sparse import positions
 from hwsim.operands.windows import gathered, scattered
 from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
 
-_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # ml_dtypes' floats, which NumPy does not call so
 WHOLE_BYTE = 8  # bits
 VALUE_BYTES = 8  # of an operand's element as a number, at most
 AnyArray = NDArray[Any]
@@ -205,7 +204,7 @@ def compute(
         return _by_program(resolved, arrays, threads, progress, elements)
     evaluator, record = resolved.evaluator, resolved.gemm
     shape = arrays.a.shape[0], arrays.b.shape[1]
-    bias = None if arrays.bias is None else _checked_bias(arrays.bias, shape[1])
+    bias = None if arrays.bias is None else checked_bias(arrays.bias, shape[1])
     codes_c = None if arrays.c is None else evaluator.c_codes(arrays.c, (*arrays.lead, *shape))
     places = arrays.at
     if places is None and record.schedule.regions:
@@ -413,7 +412,7 @@ def _by_program(
         )
     m, n, lead = arrays.a.shape[0], arrays.b.shape[1], arrays.lead
     _check_program_memory(resolved, program, arrays, threads, asker)
-    bias = None if arrays.bias is None else _checked_bias(arrays.bias, n)
+    bias = None if arrays.bias is None else checked_bias(arrays.bias, n)
     codes_c = None if arrays.c is None else resolved.evaluator.c_codes(arrays.c, (*lead, m, n))
     is_whole = resolved.evaluator.has_whole_epilogue(codes_c is not None)
     if is_whole:
@@ -543,15 +542,6 @@ def _refuse_specials(scheme: str, arrays: Arrays, asker: tuple[str, str]) -> Non
                 f"{asker[0]}: {name} holds an infinity or a NaN, and the program of scheme {scheme} contains no "
                 f"instructions for its rule of what follows from these; give finite operands, or leave {asker[1]} out"
             )
-
-
-def _checked_bias(values: Any, n: int) -> AnyArray:
-    bias: AnyArray = given_array("bias", values)
-    if bias.dtype.name in _NARROW:
-        bias = bias.astype(np.float32)
-    if bias.shape != (n,) or bias.dtype.kind not in "iuf":
-        raise InputError(f"bias has shape {bias.shape} of {bias.dtype}; allowed: ({n},) real numbers, one per column")
-    return bias
 
 
 def _as_stack(

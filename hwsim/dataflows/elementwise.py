@@ -16,14 +16,12 @@ from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_
 from hwsim.gemm.plan import (
     Expression,
 )
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-
-
-WORD_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +79,13 @@ def lower_pass(work: Pass | LineReduction, device: Device, *, loads_vectors: boo
     distributed, across = (rows, cols) if by_rows else (cols, rows)
     other = min(across, elements)
     block = max(1, min(elements // other, -(-distributed // device.cores)))
-    slot_bytes = {format: -(-block * other * bytes_of(format) // align) * align for format in _formats(work)}
+    slot_bytes = {format: round_up(block * other * bytes_of(format), align) for format in _formats(work)}
     kernel = KernelBuilder(work.name)
     ins = [kernel.ring(f"in{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.inputs)]
     outs = [kernel.ring(f"out{i}", vector.memory, 2, slot_bytes[a.format]) for i, a in enumerate(work.outputs)]
     temps = [kernel.buffer(f"temp{i}", vector.memory, 1, slot_bytes[f]) for i, f in enumerate(work.temporaries)]
     lines = [
-        kernel.ring(f"vector{i}", vector.memory, 2, -(-max(block, other) * bytes_of(array.format) // align) * align)
+        kernel.ring(f"vector{i}", vector.memory, 2, round_up(max(block, other) * bytes_of(array.format), align))
         for i, array in enumerate(loaded)
     ]
 

@@ -13,6 +13,7 @@ from hwsim.devices import example, find, instruction, instruction_for
 from hwsim.devices.patterns import ARITHMETIC
 from hwsim.devices.query import entry
 from hwsim.errors import InputError, nearest
+from hwsim.host.multiples import round_up
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -95,7 +96,7 @@ class Instructions:
         best: tuple[tuple[int, int], str] | None = None
         for key, model in timed:
             for size in self._widths(model, n):
-                padded = -(-m // model.rows) * model.rows * (-(-n // size) * size)
+                padded = round_up(m, model.rows) * round_up(n, size)
                 rank = (padded, -model.rows * size)
                 if best is None or rank < best[0]:
                     best = rank, example(self.device, key, n=size, a=reference.a, b=reference.b)
@@ -125,7 +126,7 @@ class Instructions:
         """Candidate values of N for n columns: the one instruction that covers them, or the widest."""
         if model.n_last is None:
             return [model.n]
-        cover = -(-n // model.n) * model.n
+        cover = round_up(n, model.n)
         return [min(cover, model.n_last // model.n * model.n)]
 
 

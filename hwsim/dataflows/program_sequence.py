@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 C_INPUT = "C.in"  # the array of C that a program reads
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayPlace:
+    """A replacement for an array: another array, and an offset in it."""
+
+    name: str
+    row: int = 0
+    col: int = 0
+
+
 class JoinedKernels:
     """Kernels one after another, over arrays by name."""
 
@@ -40,11 +49,11 @@ class JoinedKernels:
 
     def add_program(self, name: str, part: Program, names: Mapping[str, str]) -> None:
         """Append a program. names: of arrays here, by the program's; its other arrays are its own."""
-        self.append(name, part, {of_part: _Place(of_all) for of_part, of_all in names.items()})
+        self.append(name, part, {of_part: ArrayPlace(of_all) for of_part, of_all in names.items()})
 
-    def append(self, name: str, part: Program, places: Mapping[str, _Place]) -> None:
+    def append(self, name: str, part: Program, places: Mapping[str, ArrayPlace]) -> None:
         """Append a program. places: of arrays by the program's names; its other arrays are its own."""
-        names = {x.name: places.get(x.name, _Place(f"{name}.{x.name}")) for x in part.arrays}
+        names = {x.name: places.get(x.name, ArrayPlace(f"{name}.{x.name}")) for x in part.arrays}
         for array in part.arrays:
             place = names[array.name]
             self.arrays.setdefault(place.name, dataclasses.replace(array, name=place.name))
@@ -70,9 +79,13 @@ class ProgramSequence:
         sequence that it uses beside A and B, by its own names; other inputs than A and B are the sequence's.
         """
         a, b, *more = part.inputs
-        names = {a: _Place(self.a.name, 0, start), b: _Place(self.b.name, start, 0), part.output: _Place(target)}
-        names |= {array_name: _Place(array_name) for array_name in more} | {
-            array_name: _Place(other) for array_name, other in shared.items()
+        names = {
+            a: ArrayPlace(self.a.name, 0, start),
+            b: ArrayPlace(self.b.name, start, 0),
+            part.output: ArrayPlace(target),
+        }
+        names |= {array_name: ArrayPlace(array_name) for array_name in more} | {
+            array_name: ArrayPlace(other) for array_name, other in shared.items()
         }
         self.inputs += [array_name for array_name in more if array_name not in shared]
         self.joined.append(name, part, names)
@@ -84,7 +97,7 @@ class ProgramSequence:
     def add_epilogue(self, part: Program) -> None:
         """Append a program from `sum` to the result; its other inputs are the sequence's."""
         self.inputs += part.inputs[1:]
-        self.joined.append("", part, {array.name: _Place(array.name) for array in part.arrays})
+        self.joined.append("", part, {array.name: ArrayPlace(array.name) for array in part.arrays})
 
     def add_input(self, array: GlobalArray) -> None:
         """Declare an array that the caller fills."""
@@ -116,7 +129,7 @@ class StackSequence:
 
     def add(self, number: int, part: Program) -> None:
         """Append the program of matrix `number`."""
-        places = {array.name: _Place(array.name, number * self.rows.get(array.name, 0)) for array in part.arrays}
+        places = {array.name: ArrayPlace(array.name, number * self.rows.get(array.name, 0)) for array in part.arrays}
         for array in part.arrays:
             tall = self.count * array.rows if array.name in self.rows else array.rows
             self.arrays.setdefault(array.name, dataclasses.replace(array, rows=tall))
@@ -127,16 +140,7 @@ class StackSequence:
         return Program(tuple(self.arrays.values()), tuple(self.kernels), self.inputs, self.output)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A replacement for an array: another array, and an offset in it."""
-
-    name: str
-    row: int = 0
-    col: int = 0
-
-
-def _renamed(kernel: Kernel, name: str, names: Mapping[str, _Place]) -> Kernel:
+def _renamed(kernel: Kernel, name: str, names: Mapping[str, ArrayPlace]) -> Kernel:
     def tile(accessed: AnyTile) -> AnyTile:
         if not isinstance(accessed, GlobalTile):
             return accessed

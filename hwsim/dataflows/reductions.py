@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hwsim.dataflows.residue_pieces import bounding_exponent, exponent_by_places, squares
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 
@@ -85,7 +86,7 @@ def lower_reduction(work: LineReduction, device: Device) -> Kernel:
     block = max(1, min(capacity // (part * per_element + per_line), -(-line_count // device.cores)))
 
     def size(elements: int, format: str) -> int:
-        return -(-elements * bytes_of(format) // align) * align
+        return round_up(elements * bytes_of(format), align)
 
     kernel = KernelBuilder(work.name)
     ring = kernel.ring("in0", vector.memory, 2, size(block * part, source.format))

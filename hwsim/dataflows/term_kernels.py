@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hwsim.dataflows.elementwise import WORD_BITS, Pass, combine_pass, lower_pass
+from hwsim.dataflows.elementwise import Pass, combine_pass, lower_pass
 from hwsim.dataflows.pieces import OperandArrays
 from hwsim.dataflows.records import mapping_of, plan_of
 from hwsim.devices.device import Device
 from hwsim.errors import UnsupportedError
-from hwsim.formats import format_of
+from hwsim.formats import WORD_BITS, format_of
 from hwsim.gemm.expressions import has_integer_parts
 from hwsim.gemm.mapping import KernelMapping
 from hwsim.gemm.plan import Plan

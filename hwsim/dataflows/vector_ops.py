@@ -27,7 +27,10 @@ def bytes_of(format: str) -> int:
 def vector_of(device: Device) -> VectorModel:
     """The device's vector unit. Raises UnsupportedError when the device file has none."""
     if device.vector is None:
-        raise UnsupportedError(f"device {device.name} has no vector unit in its file: elementwise passes cannot run")
+        raise UnsupportedError(
+            f"device {device.name} has no vector unit in its file, and no program runs without one; a file of your own "
+            f"can add one (extends: {device.name})"
+        )
     return device.vector
 
 

@@ -18,6 +18,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Program, Sync
 
@@ -119,7 +120,7 @@ class _WrittenSum:
         kernel, size = KernelBuilder("written_sum"), bytes_of(FORMAT)
 
         def up(elements: int) -> int:
-            return -(-elements * size // memory.align_bytes) * memory.align_bytes
+            return round_up(elements * size, memory.align_bytes)
 
         sums = up(len(self.parts.chains) * self.rows * self.cols)
         slots = up(self.rows * self.depth), up(self.depth * self.cols)

@@ -14,8 +14,7 @@ from hwsim.numerics import units
 if TYPE_CHECKING:
     from hwsim.devices.model import DeviceModel, InstructionModel
 
-
-LISTED = 6  # instructions in an error, at most
+MOST_LISTED = 6  # instructions in an error
 
 
 def instruction(device: DeviceModel, name: str) -> InstructionModel:
@@ -32,16 +31,17 @@ def instruction(device: DeviceModel, name: str) -> InstructionModel:
 def _no_instruction(device: DeviceModel, name: str) -> str:
     """The error for a name that no instruction has: it lists all of a few, or those that the name may mean."""
     said, models = f"{device.name} has no instruction '{name}'", device.matrix_instructions
-    spelled = {key: f"{key} ({text})" if (text := str(choices(device, key))) else key for key in models}
+    open_parts = {key: f" ({text})" if (text := str(choices(device, key))) else "" for key in models}
+    spelled = {key: key + text for key, text in open_parts.items()}
     keys = {key: key for key in models} | {example(device, key): key for key in models}
-    near = closest(name, keys)
-    if near:
-        near = f"; did you mean '{near}'{spelled[keys[near]].removeprefix(keys[near])}?"
-    if len(models) <= LISTED:
+    close = closest(name, keys)
+    if len(models) <= MOST_LISTED:
+        near = f"; did you mean '{close}'?" if close else ""
         return f"{said}{near}; it has: {'; '.join(spelled.values())}"
+    near = f"; did you mean '{close}'{open_parts[keys[close]]}?" if close else ""
     meant = [key for key, model in models.items() if name in (model.a, model.b, *model.formats) or name in key]
-    listed = f"; of {name} it has: {'; '.join(spelled[key] for key in meant[:LISTED])}" if meant else near
-    more = f", and {len(meant) - LISTED} more" if len(meant) > LISTED else ""
+    listed = f"; of {name} it has: {'; '.join(spelled[key] for key in meant[:MOST_LISTED])}" if meant else near
+    more = f", and {len(meant) - MOST_LISTED} more" if len(meant) > MOST_LISTED else ""
     return f"{said}{listed}{more}; all {len(models)}: hwsim devices show {device.name}"
 
 

@@ -31,15 +31,25 @@ if TYPE_CHECKING:
 Codes = NDArray[Any]
 Single = NDArray[np.float32]
 
-PTX_NAMES = {"fp16": "f16", "bf16": "bf16", "e4m3": "e4m3"}
 FORMATS = ("fp16", "bf16")  # of all kernels
 
 
 class Descale(NamedTuple):
-    """Factors of each head's scores, and of its result: (heads, 1, 1), fp32."""
+    """What the elements of query, key and value are multiples of: (key heads,), fp32."""
 
-    scores: Single
-    result: Single
+    query: Single
+    key: Single
+    value: Single
+
+    @property
+    def scores(self) -> Single:
+        """Factors of the scores: (key heads,), fp32."""
+        with np.errstate(over="ignore"):
+            return self.query * self.key
+
+    def of_heads(self, factors: Single, heads: int) -> Single:
+        """The factors of as many heads of the query: (heads, 1, 1)."""
+        return np.repeat(factors, heads // len(factors))[:, None, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,10 +73,10 @@ class Attending:
         self, order: AttentionOrder, device: Device, format: str, factor: float, backend: Backend, threads: int = 1
     ) -> None:
         self.order, self.format, self.backend, self.threads = order, format_of(format), backend, threads
-        self.spec = dot_spec(device, order.instruction.format(PTX_NAMES[format]))
+        self.spec = dot_spec(device, order.instruction_for(format))
         self.nan: Literal["all-ones", "quiet"] = "all-ones" if gives_all_ones(self.spec) else "quiet"
         self.math = CudaMath(special_functions(device))
-        self.result_format = self.format if order.result is None else format_of(order.result)
+        self.result_format = format_of(order.result_format(format))
         self.factor = np.float32(factor)
         self.in_powers: np.float32 | Single = power_factor(factor, order)
         self.result_factor: np.float32 | Single = np.float32(1)
@@ -83,11 +93,12 @@ class Attending:
     ) -> Codes:
         """Codes of the result in its format. query (heads, queries, width), key and value (heads, keys,
         width): codes. is_causal: row i sees the keys up to i. mask: codes that are added to the scores, (heads or 1,
-        queries, keys). descale: factors of a head's scores and of its result.
+        queries, keys). descale: factors of heads.
         """
         self.in_powers = power_factor(float(self.factor), self.order, has_mask=mask is not None)
         if descale is not None:
-            self.in_powers, self.result_factor = self.in_powers * descale.scores, descale.result
+            of_heads = [descale.of_heads(x, len(query)) for x in (descale.scores, descale.value)]
+            self.in_powers, self.result_factor = self.in_powers * of_heads[0], of_heads[1]
         blocks = -(-key.shape[1] // self.order.keys)
         length = -(-blocks // self.order.parts)
         with np.errstate(all="ignore"):

@@ -5,7 +5,7 @@ It knows records and how `Attending` goes through blocks of keys; it knows no va
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from hwsim.gemm.attention_record import is_of_math
 
@@ -22,7 +22,7 @@ ROW_BYTES = 400  # of a row: columns of largest scores, sums and powers
 
 def bytes_needed(record: AnyAttention) -> int:
     """Bytes for one call."""
-    return _of_math(record) if is_of_math(record) else _of_fused(cast("FusedAttention", record))
+    return _of_math(record) if is_of_math(record) else _of_fused(record)
 
 
 def _of_fused(record: FusedAttention) -> int:

@@ -16,6 +16,7 @@ from hwsim.arithmetic.instruction_order import InstructionRuns, in_instruction_o
 from hwsim.arithmetic.scaled import scaled_gemm
 from hwsim.backend.arrays import in_c_order
 from hwsim.gemm import refusals
+from hwsim.host.multiples import round_up
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.numerics.units import FusedUnit, IntegerUnit
 
@@ -270,7 +271,7 @@ def _blocks(span: tuple[int, int], instruction_k: int, interleave: int | None) -
     start, stop = span
     rest = 0 if interleave is None else (stop - start) % interleave
     whole_span = [] if rest == stop - start and rest else [((start, stop - rest), interleave or instruction_k)]
-    return whole_span + ([((stop - rest, stop), -(-rest // instruction_k) * instruction_k)] if rest else [])
+    return whole_span + ([((stop - rest, stop), round_up(rest, instruction_k))] if rest else [])
 
 
 class _Accumulator:

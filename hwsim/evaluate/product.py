@@ -29,8 +29,8 @@ from hwsim.gemm import refusals
 from hwsim.gemm.layouts import K_MAJOR
 from hwsim.gemm.plan import Mixed, Residue, TermValue, chain
 from hwsim.gemm.schedule import Epilogue, has_integer_epilogue
-from hwsim.host.arrays import given_array
 from hwsim.host.threads import worth_starting
+from hwsim.operands.added import checked_c
 from hwsim.operands.operand import Operand, operand, selected_indices
 from hwsim.operands.sparse import require_sparse, stored_mask
 
@@ -169,9 +169,7 @@ class Evaluator:
         real.
         """
         fmt = format_of(self.gemm.output)
-        x = given_array("C", c)
-        if x.shape != shape:
-            raise InputError(f"C has shape {x.shape}; allowed: {shape}")
+        x = checked_c(c, shape)
         if x.dtype.kind == "u" and x.dtype.itemsize * 8 == max(fmt.bits, 8):
             return operand("C", x, input_format=self.gemm.output).codes
         addend = operand("C", x)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 ScoreScaling = Literal["rounded", "fused", "scaled"]
 LOG2E, LN2 = 1.4426950408889634, 0.693147182464599609375
 JOIN_THREADS = 128  # of a block that joins parts
+PTX_NAMES = {"fp16": "f16", "bf16": "bf16", "e4m3": "e4m3"}  # of formats, in the names of instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,14 @@ class AttentionOrder:
     def has_one_sum(self) -> bool:
         """Whether a row has one sum of powers between blocks, not one for each lane."""
         return self.adds_rows or self.warp_keys is not None
+
+    def instruction_for(self, format: str) -> str:
+        """The matrix instruction for operands of a format."""
+        return self.instruction.format(PTX_NAMES[format])
+
+    def result_format(self, format: str) -> str:
+        """The result's format for operands of a format."""
+        return format if self.result is None else self.result
 
     @property
     def summary(self) -> str:

@@ -9,10 +9,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from hwsim.gemm.attention_order import AttentionOrder
 from hwsim.gemm.math_form import MathForm
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Mask = Literal["none", "shared", "own"]
 Order = TypeVar("Order", AttentionOrder, MathForm)
@@ -20,12 +23,14 @@ Order = TypeVar("Order", AttentionOrder, MathForm)
 
 @dataclass(frozen=True, slots=True)
 class Attention(Generic[Order]):
-    """device, device_sha256: its name, and the hash of its file. format: of query, key, value and result.
+    """device, device_sha256: its name, and the hash of its file. format: of query, key and value, and of the
+    result where the order names no other.
 
     heads, key_heads: of all sequences; so many consecutive heads of the query share one of key and value. queries,
     keys: rows of a head. width, value_width: elements of a row of query and key, and of the value. is_causal: query i
     sees the keys up to i. factor: of the scores. order: of the fused kernel, or PyTorch's math form. mask: what is
-    added to the scores: nothing, one matrix (queries x keys) for all heads, or one for each.
+    added to the scores: nothing, one matrix (queries x keys) for all heads, or one for each. is_descaled: heads have
+    factors of query, key and value.
     """
 
     device: str
@@ -41,6 +46,12 @@ class Attention(Generic[Order]):
     factor: float
     order: Order
     mask: Mask = "none"
+    is_descaled: bool = False
+
+    @property
+    def result_format(self) -> str:
+        """The result's format."""
+        return self.format if isinstance(self.order, MathForm) else self.order.result_format(self.format)
 
     @property
     def groups(self) -> int:
@@ -81,6 +92,7 @@ def attention_of(
     factor: float,
     is_causal: bool,
     mask: Mask = "none",
+    is_descaled: bool = False,
 ) -> Attention[Order]:
     """The record of operands of these shapes (heads, rows, width): of query, key and value, with as many heads each.
 
@@ -101,6 +113,7 @@ def attention_of(
         factor=factor,
         order=order,
         mask=mask,
+        is_descaled=is_descaled,
     )
 
 
@@ -109,6 +122,6 @@ MathAttention = Attention[MathForm]
 AnyAttention = Attention[AttentionOrder] | Attention[MathForm]
 
 
-def is_of_math(record: AnyAttention) -> TypeGuard[MathAttention]:
+def is_of_math(record: AnyAttention) -> TypeIs[MathAttention]:
     """Whether a record is of PyTorch's math form."""
     return isinstance(record.order, MathForm)

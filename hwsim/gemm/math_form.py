@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.softmax_sums import SoftmaxKernels
 
@@ -19,8 +17,10 @@ SOURCE = "PyTorch's _scaled_dot_product_attention_math and its softmax kernels; 
 
 
 def roots(factor: float) -> tuple[float, float]:
-    """What query and key are multiplied by, in fp32: the square root of the factor, whose sign the query takes."""
-    root = float(np.float32(math.sqrt(abs(factor))))
+    """What query and key are multiplied by, before it is rounded to their format: the square root of the factor, whose
+    sign the query takes.
+    """
+    root = math.sqrt(abs(factor))
     return (-root if factor < 0 else root), root
 
 

@@ -117,6 +117,9 @@ def _parse_pair(text: str) -> Any:
 
 
 def _array(value: Any) -> Any:
+    """Any array or nested list; validated later, when the sizes are known. A truth value or a text is none."""
+    if isinstance(value, bool | str | bytes):
+        raise ValueError("an array")
     return value
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from hwsim.errors import InputError, nearest
-from hwsim.formats import Rounding, format_of
+from hwsim.formats import WORD_BITS, Rounding, format_of
 from hwsim.gemm import codec
 from hwsim.gemm.summation import FORMATS, Chain, Range, Reduction, Region
 
@@ -26,7 +26,6 @@ KRange = tuple[int, int]
 Run = tuple[KRange, ...]
 
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
-WORD_BITS = 32
 INTEGERS = ("int32", "int64")  # arithmetics of sums
 MERGE_ORDERS: tuple[str, ...] = get_args(MergeOrder)
 #: Fields whose tuples may be given as lists.

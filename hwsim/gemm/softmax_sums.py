@@ -34,6 +34,10 @@ class SoftmaxKernels(NamedTuple):
         waits = count <= self.threads * self.registers or self._waits_in_shared(count)
         return 1 if waits else 3  # for the largest, for the sum, for the result
 
+    def computes_again(self, count: int) -> bool:
+        """Whether a kernel computes the powers of a row of so many elements twice: for the sum and for the result."""
+        return count > self.most
+
     def name(self, count: int) -> str:
         """The kernel of rows of so many elements."""
         if count <= self.most:

@@ -18,6 +18,7 @@ from hwsim.gemm.layouts import order_named
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Decision
 from hwsim.gemm.schedule import Schedule, schedule_of
+from hwsim.host.multiples import round_up
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
 from hwsim.libraries.convolution_call import ConvolutionCall
 from hwsim.libraries.cudnn.provider import convolution_library
@@ -243,7 +244,7 @@ def _aligned(chosen: LibraryOnDevice, call: GemmCall) -> AlignedCall | None:
     """The call with n and k of whole 16 bytes, as its rows then are; None where they are, or it has no times."""
     item = format_of(call.format).bits // 8
     step = max(ROW_BYTES // item, 1)
-    m, n, k = (-(-size // step) * step for size in call.sizes)
+    m, n, k = (round_up(size, step) for size in call.sizes)
     aligned = replace(call, m=m if call.a_layout == "columns" else call.m, n=n, k=k)
     if aligned == call:
         return None

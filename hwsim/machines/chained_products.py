@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.host.multiples import round_up
 from hwsim.machines.kernel_values import ROWS_FIXED
 from hwsim.machines.mma_product import RoleCodes, in_steps, product
 from hwsim.numerics.units import FusedUnit
@@ -96,7 +97,7 @@ class ChainedProducts:
             at += len(operands)
             scale: int | Codes = products[0].scale if value is not None else 0
             if len(operands) > 1:
-                depths = [-(-member.k // self.model.k) * self.model.k for member in products]
+                depths = [round_up(member.k, self.model.k) for member in products]
                 parts: list[RoleCodes] = [_concatenated(operands, depths)]
                 scale = self._scales(depths, [int(scale), *(member.scale for member in products[1:])])
             else:

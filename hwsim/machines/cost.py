@@ -22,6 +22,7 @@ from hwsim._kernels.engine import RATE_BITS, TICKS_PER_CYCLE
 from hwsim.devices import find
 from hwsim.errors import InputError, ProgramError
 from hwsim.gemm.layouts import K_MAJOR
+from hwsim.host.multiples import round_up
 from hwsim.program.flat import INSTR_COLUMNS, FlatKernel, packed
 from hwsim.program.forms import FormCache
 from hwsim.program.ir import SPECIAL, GlobalTile, Instr, LocalTile
@@ -239,7 +240,7 @@ def _copy(scope: Scope, index: int, instr: Instr, link: LinkModel, window: int) 
     overhead, tail = instr.repeat * ticks(link.overhead_cycles), ticks(link.startup_cycles)
     if not isinstance(tile, GlobalTile):
         size = max(scope.padded_bytes(end) for end in (target, source) if isinstance(end, LocalTile))
-        moved = -(-size // link.request_bytes) * link.request_bytes
+        moved = round_up(size, link.request_bytes)
         rate = _link_rate(link.bytes_per_cycle, link.conflict_factor or 1)
         occupancy = overhead + instr.repeat * ticks(-(-moved * rate.denominator // rate.numerator))
         return Cost(occupancy, tail, bytes=instr.repeat * size, window=window, window_bytes=instr.repeat * moved)
@@ -303,8 +304,8 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
     lines, length = scope.stored(tile)
     line_bytes = -(-length * scope.bits(tile) // 8)
     if length == scope.arrays[tile.array].stored[1]:
-        return -(-lines * line_bytes // request_bytes) * request_bytes
-    return lines * (-(-line_bytes // request_bytes) * request_bytes)
+        return round_up(lines * line_bytes, request_bytes)
+    return lines * round_up(line_bytes, request_bytes)
 
 
 def _vector(scope: Scope, index: int, instr: Instr) -> Cost:

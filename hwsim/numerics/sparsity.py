@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
-from hwsim.formats import format_of
+from hwsim.formats import WORD_BITS, format_of
 
-WORD_BITS = 32
 METADATA_BITS = 4  # of a group: two indices of 2 bits
 
 

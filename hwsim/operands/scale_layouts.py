@@ -11,14 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
+from hwsim.host.multiples import round_up
 
 AnyArray = NDArray[Any]
 TILE_ROWS, TILE_BLOCKS = 128, 4  # of a tile of swizzled scales
 INNER_ROWS = 32
-
-
-def _up(extent: int, multiple: int) -> int:
-    return -(-extent // multiple) * multiple
 
 
 def swizzled(scales: AnyArray) -> AnyArray:
@@ -28,7 +25,7 @@ def swizzled(scales: AnyArray) -> AnyArray:
     block. Tiles follow each other along K, then along the rows.
     """
     rows, blocks = scales.shape
-    padded = np.zeros((_up(rows, TILE_ROWS), _up(blocks, TILE_BLOCKS)), scales.dtype)
+    padded = np.zeros((round_up(rows, TILE_ROWS), round_up(blocks, TILE_BLOCKS)), scales.dtype)
     padded[:rows, :blocks] = scales
     tiles = padded.reshape(-1, TILE_ROWS // INNER_ROWS, INNER_ROWS, padded.shape[1] // TILE_BLOCKS, TILE_BLOCKS)
     return tiles.transpose(0, 3, 2, 1, 4).reshape(-1)
@@ -36,7 +33,7 @@ def swizzled(scales: AnyArray) -> AnyArray:
 
 def unswizzled(flat: AnyArray, rows: int, blocks: int) -> AnyArray:
     """The scales (rows, blocks of K) that `swizzled` gave. Raises InputError for another number of them."""
-    wide, long = _up(rows, TILE_ROWS), _up(blocks, TILE_BLOCKS)
+    wide, long = round_up(rows, TILE_ROWS), round_up(blocks, TILE_BLOCKS)
     if flat.size != wide * long:
         raise InputError(f"{flat.size} swizzled scales; allowed for {rows} x {blocks}: {wide * long}, with padding")
     tiles = flat.reshape(-1, long // TILE_BLOCKS, INNER_ROWS, TILE_ROWS // INNER_ROWS, TILE_BLOCKS)
@@ -60,14 +57,14 @@ def blk128(scales: AnyArray) -> AnyArray:
     zeros to a multiple of 4.
     """
     rows, blocks = scales.shape
-    padded = np.zeros((rows, _up(blocks, TILE_BLOCKS)), scales.dtype)
+    padded = np.zeros((rows, round_up(blocks, TILE_BLOCKS)), scales.dtype)
     padded[:, :blocks] = scales
     return padded.reshape(-1)
 
 
 def from_blk128(flat: AnyArray, rows: int, blocks: int) -> AnyArray:
     """The scales (blocks of rows, blocks of K) that `blk128` gave. Raises InputError for another number of them."""
-    long = _up(blocks, TILE_BLOCKS)
+    long = round_up(blocks, TILE_BLOCKS)
     if flat.size != rows * long:
         raise InputError(f"{flat.size} scales; allowed for {rows} x {blocks}: {rows * long}, with padding")
     return flat.reshape(rows, long)[:, :blocks]

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError
-from hwsim.numerics.sparsity import METADATA_BITS, WORD_BITS, group_of, require_groups
+from hwsim.formats import WORD_BITS
+from hwsim.numerics.sparsity import METADATA_BITS, group_of, require_groups
 from hwsim.operands.operand import Operand, operand
 
 AnyArray = NDArray[Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from hwsim.formats import format_of
+from hwsim.host.multiples import round_up
 from hwsim.program.identity_cache import IdentityCache
 from hwsim.program.ir import (
     FUSED_AS,
@@ -89,7 +90,7 @@ class Scope:
         if vector is not None and self.buffers[buffer].memory == vector.memory:
             return rows * row_bytes
         fractal = self.device.fractal
-        return _up(rows, fractal.get("rows", 1)) * _up(row_bytes, fractal.get("row_bytes", 1))
+        return round_up(rows, fractal.get("rows", 1)) * round_up(row_bytes, fractal.get("row_bytes", 1))
 
     def link(self, copy: Instr) -> tuple[str, LinkModel] | None:
         """The device's link for a copy or converting copy: same engine, source and target memory; or None."""
@@ -137,7 +138,3 @@ def mma_blocks(instr: Instr, model: InstructionModel) -> tuple[int, int, int]:
     m, n, k = mma_shape(instr)
     m, n = (n, m) if instr.swapped else (m, n)
     return -(-m // model.rows), -(-n // model.n), -(-k // model.k)
-
-
-def _up(value: int, quantum: int) -> int:
-    return -(-value // quantum) * quantum

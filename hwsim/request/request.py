@@ -21,10 +21,12 @@ from hwsim.gemm.problem import Problem, Sparsity
 from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
 from hwsim.host.arrays import is_of_a_backend
 from hwsim.libraries.call import LibraryCall
+from hwsim.operands.added import checked_bias, checked_c
 from hwsim.operands.operand import common_format, formats_in_memory
 from hwsim.request.declarations import DEFAULT_SCHEME
 from hwsim.request.epilogue import with_epilogue
 from hwsim.request.operands import ProductOperands, element_format
+from hwsim.request.option_records import EpilogueOptions
 from hwsim.request.options import CallOptions
 from hwsim.schemes import Scheme
 
@@ -70,6 +72,8 @@ def request_of(
     Raises InputError for a schedule that is none, or that says something else than the epilogue's options.
     """
     is_exact = options.machine.exact
+    if not is_exact:  # else what computes them looks at C and the bias
+        _check_added(options.epilogue, operands)
     assumed = _assumed(scheme, options, is_chosen=is_chosen)
     epilogue = options.epilogue
     schedule = with_epilogue(
@@ -103,6 +107,15 @@ def request_of(
         functional=bool(options.machine.functional),
         backend=backend(options.machine.engine, on_gpu=_is_on_gpu(operands)) if is_exact else CPU,
     )
+
+
+def _check_added(epilogue: EpilogueOptions, operands: ProductOperands) -> None:
+    """Raise InputError for a C or a bias that is not of the product's sizes."""
+    m, n, _ = operands.sizes
+    if epilogue.c is not None:
+        checked_c(epilogue.c, (*operands.lead, m, n))
+    if epilogue.bias is not None:
+        checked_bias(epilogue.bias, n)
 
 
 def _assumed(scheme: Scheme, options: CallOptions, *, is_chosen: bool) -> str:

@@ -16,6 +16,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.gemm.layouts import order_named
 from hwsim.gemm.problem import Problem
 from hwsim.gemm.schedule import Epilogue, Schedule
+from hwsim.host.multiples import round_up
 from hwsim.libraries.gemm_call import result_format
 from hwsim.libraries.model import library_of
 from hwsim.libraries.protocol import EstimatedTile
@@ -104,4 +105,4 @@ class DataflowEstimator:
             raise UnsupportedError(f"what a library runs cannot be estimated: {reason}; leave library out")
 
     def _rounded(self, call: GemmCall) -> GemmCall:
-        return replace(call, m=-(-call.m // self.step) * self.step)
+        return replace(call, m=round_up(call.m, self.step))

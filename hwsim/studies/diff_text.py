@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwsim.analysis.unit_difference import ARITHMETIC
+
 if TYPE_CHECKING:
     from hwsim.analysis.run_records import Evidence
     from hwsim.studies.diff_parts import Divergence, ElementDifference, ElementErrors, SideAccuracy
@@ -20,8 +22,8 @@ def accuracy_text(accuracy: SideAccuracy) -> str:
 
 
 def evidence_text(evidence: Evidence, confidence: float | None) -> str:
-    """How well the bits and the order of summation of a side are known."""
-    levels = (("bits", evidence.get("numerics")), ("order of summation", evidence.get("schedule")))
+    """How well the units' arithmetic and the order of summation of a side are known."""
+    levels = ((ARITHMETIC, evidence.get("numerics")), ("order of summation", evidence.get("schedule")))
     words = [f"{what} {level}" for what, level in levels if level]
     if confidence is not None:
         words.append(

@@ -8,10 +8,10 @@ and no array.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 import numpy as np
 
@@ -53,19 +53,32 @@ class BatchClass:
     has_equal_rows: bool = True
 
 
-class BatchLabels(list[Label]):
-    """Labels of orders of summation, one per m in order; str() names the m whose labels are equal. sizes_m: each m."""
+@dataclass(frozen=True)
+class BatchLabels(Sequence[Label]):
+    """A sequence of labels of orders of summation, one for each m. str() names the m whose labels are equal.
 
-    def __init__(self, labels: Iterable[Label], sizes_m: Sequence[int]) -> None:
-        super().__init__(labels)
-        self.sizes_m = tuple(sizes_m)
+    labels: in the order of sizes_m. sizes_m: the numbers of rows as they were asked for.
+    """
+
+    labels: tuple[Label, ...]
+    sizes_m: tuple[int, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Label: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Label, ...]: ...
+    def __getitem__(self, index: int | slice) -> Label | tuple[Label, ...]:
+        return self.labels[index]
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
     def __str__(self) -> str:
         members: dict[Label, list[int]] = {}
-        for label, size in zip(self, self.sizes_m, strict=True):
-            members.setdefault(label, []).append(int(size))
+        for label, size in zip(self.labels, self.sizes_m, strict=True):
+            members.setdefault(label, []).append(size)
         classes = sorted(members.values(), key=lambda sizes: -len(sizes))
-        number = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
+        number = plural(len(classes), "class", "classes")
         lines = [f"{plural(len(self), 'value')} of m, {number}; a row has the same bits for every m of a class"]
         for place, sizes in enumerate(classes, 1):
             lines.append(f"  {place}. {', '.join(run_text(*run) for run in runs(sizes))}")
@@ -90,7 +103,7 @@ def invariance(
     lt_workspace_bytes: int | None = None,
 ) -> BatchLabels:
     """One hashable label per m, in order: where labels are equal, a row of C[m, n] has equal bits for all operands.
-    Printed, the list names the m of each label.
+    Printed, the sequence names the m of each label.
 
     Labels that differ are of orders of summation that differ; their bits may be equal all the same (as of parts that
     hold nothing, or of a K of 1). The label is of the first row: where several CTAs share the K of some tiles, later
@@ -132,7 +145,8 @@ def invariance(
         lt_workspace_bytes=lt_workspace_bytes,
         caller=PYTORCH,
     )
-    return BatchLabels((label for label, *_ in _each(weight, m, device, library)), m)
+    each = _each(weight, m, device, library)
+    return BatchLabels(tuple(label for label, *_ in each), tuple(map(int, m)))
 
 
 def batch_classes(

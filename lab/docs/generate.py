@@ -1,10 +1,11 @@
 """Writes the generated parts of these pages: what stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 
 `python lab/docs/generate.py` rewrites them in place; a test fails when a page is behind the devices and the code.
-`python lab/docs/generate.py --long` also writes those that take a minute (`<!-- long: NAME -->`); tests look at some
-lines. `python lab/docs/generate.py --papers` measures the papers' claims and what moves them (what is not cached takes
-its time), and writes a page for each paper, the tables of papers.md, the recorded verdicts (papers/verdicts.csv) and
-README's counts; with `--cached` no assumption is varied that was not before, with `--jobs=N` so many processes run.
+`python lab/docs/generate.py --long` also writes those that take minutes (`<!-- long: NAME -->`), `--long=NAME` one of
+them; tests look at some lines. `python lab/docs/generate.py --papers` measures the papers' claims and what moves them
+(what is not cached takes its time), and writes a page for each paper, the tables of papers.md, the recorded verdicts
+(papers/verdicts.csv) and README's counts; with `--cached` no assumption is varied that was not before, with `--jobs=N`
+so many processes run, with `--minutes=N` assumptions are varied one by one for so long, the cheapest for a claim first.
 Tests compare counts and names with the claims' files and with the recorded verdicts.
 """
 
@@ -214,14 +215,19 @@ BLOCKS: dict[str, Callable[[], str]] = {
 }
 
 
-def cycles() -> str:
-    """Everything measured, beside the timing machine."""
+def points() -> str:
+    """Every measured point but the H200's sets, beside the timing machine."""
     data = anchor_data.read()
-    rows, sets = measured.everything(data)
+    rows = measured.rows(data)
     misses = sum(not row.passes for row in rows)
     head = f"{len(rows)} points, {misses} of them beyond what is allowed.\n\n"
     sources = "".join(f"* {key}: {text}\n" for key, text in data.sources.items())
-    return f"{head}{rows_text(rows)}\n{sources}\n## GEMMs of an H200\n\n{times_text(sets)}"
+    return f"{head}{rows_text(rows)}\n{sources}"
+
+
+def sets() -> str:
+    """The H200's sets of GEMMs, beside the timing machine."""
+    return times_text(measured.sets(anchor_data.read()))
 
 
 def chips() -> str:
@@ -233,17 +239,22 @@ def chips() -> str:
     return f"{chip_times.page_text(rows)}\n{sources}"
 
 
-LONG: dict[str, Callable[[], str]] = {"cycles": cycles, "chips": chips}
+LONG: dict[str, Callable[[], str]] = {"points": points, "sets": sets, "chips": chips}
 
 
-def papers(only_cached: bool, jobs: int) -> None:
+def papers(only_cached: bool, jobs: int, minutes: float | None) -> None:
     """Write lab/docs/papers, the tables of papers.md and README's counts.
 
-    only_cached: assumptions that were varied before are shown, no other is run. jobs: processes.
+    only_cached: assumptions that were varied before are shown, no other is run. jobs: processes. minutes: after which
+    no other assumption is varied.
     """
     if jobs > 1:
         processes.run(PAPERS, None, scale="quick", jobs=jobs)
-    found = influences.with_influences(reproduce.reproduce(PAPERS), "quick", only_cached=only_cached, jobs=jobs)
+    bare = reproduce.reproduce(PAPERS)
+    if minutes is not None:
+        print(f"runs that are left: {influences.vary_cheapest(bare, 'quick', 60 * minutes)}")
+        only_cached = True
+    found = influences.with_influences(bare, "quick", only_cached=only_cached, jobs=jobs)
     outcomes = found.outcomes
     for plot in (FOLDER / "papers" / "plots").glob("*.png"):
         plot.unlink()
@@ -282,16 +293,29 @@ def current(page: str) -> str:
     return text
 
 
+def wanted_blocks(options: Sequence[str]) -> set[str]:
+    """The long blocks that the command line asks for. Raises SystemExit for one that there is not."""
+    named = {x.partition("=")[2] for x in options if x.startswith("--long=")}
+    if unknown := sorted(named - LONG.keys()):
+        raise SystemExit(f"--long={unknown[0]}: no such block; there are {', '.join(LONG)}")
+    return set(LONG) if "--long" in options else named
+
+
 def main() -> None:
     """Rewrite what is behind."""
-    if "--papers" in sys.argv[1:]:
-        jobs = next((int(x.partition("=")[2]) for x in sys.argv[1:] if x.startswith("--jobs=")), 1)
-        papers("--cached" in sys.argv[1:], jobs)
+    options, wanted = sys.argv[1:], wanted_blocks(sys.argv[1:])
+    if "--papers" in options:
+        jobs = next((int(x.partition("=")[2]) for x in options if x.startswith("--jobs=")), 1)
+        minutes = next((float(x.partition("=")[2]) for x in options if x.startswith("--minutes=")), None)
+        papers("--cached" in options, jobs, minutes)
     for path in sorted(FOLDER.glob("*.md")):
         text = current(path.read_text(encoding="utf-8"))
-        if "--long" in sys.argv[1:]:
-            text = LONG_BLOCK.sub(lambda found: found[1] + LONG[found[2]]() + found[3], text)
-        product.rewrite(path, text)
+        product.rewrite(path, LONG_BLOCK.sub(lambda found: _long(found, wanted), text))
+
+
+def _long(found: re.Match[str], wanted: set[str]) -> str:
+    """A long block, made anew where it is wanted."""
+    return found[1] + LONG[found[2]]() + found[3] if found[2] in wanted else found[0]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Every cause of a stall that a program can have is said in the reader's words."""
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import hwsim
@@ -28,6 +30,23 @@ def test_semaphores_of_systolic_arrays_have_words(stationary, tmp_path):
     new_device_file(tmp_path / "array.yaml", "systolic", {"rows": 16, "cols": 16})
     sizes = {"m": 64, "n": 64, "k": 64, "format": "bf16", "stationary": stationary}
     assert_worded(hwsim.run(device=tmp_path / "array.yaml", exact=False, **sizes))
+
+
+ATTENTION = [
+    *[("a100", {"backend": "flash"}), ("h100", {"backend": "cudnn"}), ("h100", {"backend": "math"})],
+    *[("h100", {"backend": "efficient"}), ("b200", {"library": "flash-attention-4"})],
+    *[("h100", {"library": "flash-attention-3"}), ("h100", {"library": "flash-attention-3", "dtype": "e4m3"})],
+]
+
+
+@pytest.mark.parametrize("name, arguments", ATTENTION)
+def test_semaphores_of_attention_have_words(name, arguments):
+    dtype = {"e4m3": ml_dtypes.float8_e4m3fn}.get(arguments.get("dtype"), np.float16)
+    zero = np.broadcast_to(dtype(0), (2, 300, 64))
+    who = {key: value for key, value in arguments.items() if key != "dtype"}
+    has_mask = who.get("backend") in ("efficient", "cudnn")
+    mask = np.broadcast_to(np.float16(0), (300, 300)) if has_mask else None
+    assert_worded(hwsim.attention(zero, zero, zero, device=name, exact=False, mask=mask, **who))
 
 
 def assert_worded(result):

@@ -101,7 +101,7 @@ def test_fraction_bits_of_two_chips():
     difference = unit_difference(*sides, share=0.3712, largest=0.00123)
     assert str(difference) == (
         "h100 keeps 13 fraction bits in e4m3 sums, b200 25: 37 % of the elements differ, at most 0.0012 of the RMS, "
-        "evidence silicon | assumption"
+        "evidence of the units' arithmetic: silicon | assumption"
     )
     assert difference.reasons[1] == "h100 keeps 13 fraction bits in its accumulator, b200 23"
     assert difference.to_dict()["text"] == str(difference)
@@ -129,7 +129,7 @@ def test_alike():
     assert not difference.reasons
     assert str(difference) == (
         "h100 and h200 compute alike: each step adds 16 products and the accumulator at once, cut to 25 fraction bits: "
-        "no element differs, evidence silicon | silicon"
+        "no element differs, evidence of the units' arithmetic: silicon | silicon"
     )
 
 

@@ -110,3 +110,19 @@ def test_a_backend_is_taken_in_any_case_and_by_its_short_name(cli, name):
     assert cli(*words, "--backend", name).json["backend"] == "FLASH_ATTENTION"
     x = np.broadcast_to(np.float16(0), (1, 1, 16, 64))
     assert hwsim.attention(x, x, x, device="a100", backend=name, exact=False).backend == "FLASH_ATTENTION"
+
+
+def test_operands_of_8_bits(cli, tmp_path):
+    draw = np.random.default_rng(3)
+    operands = [draw.standard_normal((2, 70, 32)).astype(ml_dtypes.float8_e4m3fn) for _ in range(3)]
+    words = ["--library", "flash-attention-3"]
+    for name, array in zip(("query", "key", "value"), operands, strict=True):
+        np.save(tmp_path / f"{name}.npy", array.view(np.uint8))
+        words += [f"--{name}", f"{name}.npy"]
+    done = cli("attention", *words, "--format", "e4m3", "--functional", "--out", "out.npy")
+    assert done.code == 0 and "result (2, 70, 32), bf16" in done.err
+    assert "the file has codes (uint8); say their format: --format e4m3" in cli("attention", *words).err
+    want = hwsim.attention(*operands, library="flash-attention-3")
+    assert np.array_equal(np.load(tmp_path / "out.npy"), want.codes)
+    drawn = cli("attention", "--library", "flash-attention-3", "--format", "e4m3", "--heads", "2", "--queries", "64")
+    assert drawn.code == 0 and "64 queries, 64 keys; e4m3" in drawn.out

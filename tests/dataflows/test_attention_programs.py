@@ -30,7 +30,7 @@ from hwsim.program.check import check
 from hwsim.program.ir import CORE, Affine, Instr, Loop, evaluate
 
 FLASH, EFFICIENT, CUDNN, _ = BACKENDS
-TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
+TYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn}
 #: Device, its cores (few, so that each has several tiles), backend, format, heads, heads of the key, queries, keys,
 #: widths of key and value, causal.
 CASES = {
@@ -53,6 +53,13 @@ CASES = {
     "FlashAttention-3": ("h100", 3, VERSION_3, "bf16", 4, 2, 200, 400, 128, 128, False),
     "FlashAttention-3, causal, three warpgroups": ("h100", 2, VERSION_3, "fp16", 3, 3, 290, 290, 64, 64, True),
     "FlashAttention-3, another width of the value": ("h100", 2, VERSION_3, "bf16", 2, 2, 130, 260, 192, 128, False),
+    "FlashAttention-3, e4m3": ("h100", 2, VERSION_3, "e4m3", 3, 3, 200, 333, 64, 64, False),
+    "FlashAttention-3, e4m3, causal, a width of its own": ("h100", 2, VERSION_3, "e4m3", 2, 2, 290, 290, 80, 80, True),
+    "FlashAttention-3, e4m3, shared heads": ("h100", 3, VERSION_3, "e4m3", 4, 2, 130, 460, 128, 128, False),
+    "FlashAttention-3, e4m3, causal, wide, shared": ("h100", 2, VERSION_3, "e4m3", 3, 1, 150, 150, 256, 256, True),
+    "FlashAttention-3, e4m3, other width of the value": ("h100", 2, VERSION_3, "e4m3", 2, 2, 9, 67, 192, 128, False),
+    "FlashAttention-3, e4m3, three keys": ("h100", 2, VERSION_3, "e4m3", 2, 1, 1, 3, 64, 32, False),
+    "FlashAttention-3, e4m3, one key": ("h100", 2, VERSION_3, "e4m3", 2, 1, 5, 1, 16, 16, False),
     "FlashAttention-4, rests of tiles and blocks": ("b200", 2, VERSION_4, "bf16", 3, 3, 300, 300, 72, 40, False),
     "FlashAttention-4, pairs, shared heads": ("b200", 2, VERSION_4, "fp16", 2, 1, 200, 410, 128, 128, False),
     "FlashAttention-4, causal": ("b200", 2, VERSION_4, "bf16", 2, 2, 290, 290, 64, 64, True),
@@ -88,6 +95,62 @@ def test_the_program_has_the_evaluator_s_bits(name):
     by_program = attended(case, operands, functional=True)
     assert by_program.by_program and ("parts" in name) == (by_program.order.parts > 1)
     assert np.array_equal(by_program.codes, attended(case, operands).codes)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_factors_of_heads_are_inputs_of_the_program(is_causal):
+    case = ("h100", 2, VERSION_3, "e4m3", 4, 2, 230, 230, 64, 64, is_causal)
+    operands = drawn(case)
+    factors = np.random.default_rng(7).uniform(0.25, 4, (3, 2)).astype(np.float32)
+    names = ("query_descale", "key_descale", "value_descale")
+    more = dict(zip(names, factors, strict=True))
+    by_program, direct = (attended(case, operands, functional=functional, **more) for functional in (True, False))
+    assert np.array_equal(by_program.codes, direct.codes) and by_program.out.dtype == ml_dtypes.bfloat16
+    plain = attended(case, operands, functional=True)
+    assert not np.array_equal(plain.codes, direct.codes) and plain.record.digest != direct.record.digest
+    ones = {name: np.ones(2, np.float32) for name in names}
+    assert np.array_equal(attended(case, operands, functional=True, **ones).codes, plain.codes)
+    assert plain.cycles < direct.cycles < 1.05 * plain.cycles
+    for name in names:  # of the second head alone
+        only = {**ones, name: np.array([1, 2], np.float32)}
+        got = attended(case, operands, functional=True, **only)
+        differs = (got.codes != plain.codes).any(axis=(1, 2))
+        assert differs.tolist() == [False, False, True, True]
+    with pytest.raises(UnsupportedError, match=r"is -0\.125 for a head; programs take a factor of the scores above 0"):
+        attended(case, operands, functional=True, key_descale=np.array([1, -1], np.float32))
+
+
+def test_numbers_at_the_ends_of_e4m3():
+    """The largest, subnormals, NaNs and -0, in scores far apart."""
+    case = ("h100", 2, VERSION_3, "e4m3", 3, 3, 200, 330, 64, 64, False)
+    query, key, value = drawn(case, 2)
+    draw = np.random.default_rng(5)
+    for array in (query, key, value):
+        codes = array.view(np.uint8)
+        codes[0, ::7] = draw.integers(0, 8, codes[0, ::7].shape) | 0x80 * draw.integers(0, 2, codes[0, ::7].shape)
+        codes[1, 3::11], codes[1, 5::11] = 0x7E, 0xFE  # 448 and -448
+    key[2, 100], value[2, 31, 3] = np.nan, np.nan
+    first, second = (attended(case, (query, key, value), functional=functional) for functional in (True, False))
+    assert np.array_equal(first.codes, second.codes)
+    assert np.isnan(second.out[2].astype(float)).any() and np.isfinite(second.out[:2].astype(float)).all()
+
+
+def test_values_of_8_bits_are_transposed_in_shared_memory():
+    """192 queries, 320 keys, heads of 64 on an H100: copies of V, and what each engine is busy, from the rates."""
+    zero = np.zeros((), TYPES["e4m3"])
+    queries, keys = (np.broadcast_to(zero, (1, rows, 64)) for rows in (192, 320))
+    result = hwsim.attention(queries, keys, keys, device="h100", library=VERSION_3, exact=False, clock_mhz=1755)
+    assert (result.order.rows, result.order.keys) == (192, 160)
+    busy = {name: engine["busy_cycles"] for name, engine in result.engines.items()}
+    assert result.traffic_bytes["SMEM_RF"] == result.traffic_bytes["RF_SMEM"] == 320 * 64
+    assert busy["LDS"] == busy["STS"] == 320 * 64 / 128
+    assert result.traffic_bytes["RF_GM"] == 2 * 192 * 64  # a result of bf16
+    assert busy["MUFU"] == (192 * 320 + 192 + 192) / 16  # powers, the change of the largest score, 1 / sum
+    assert result.times.timed.macs == 2 * 192 * 320 * 64
+    bytes_of_16_bits = hwsim.attention(
+        *(x.astype(np.float16) for x in (queries, keys, keys)), device="h100", library=VERSION_3, exact=False
+    ).traffic_bytes
+    assert "SMEM_RF" not in bytes_of_16_bits
 
 
 @pytest.mark.parametrize(("backend", "width"), [(EFFICIENT, 64), (EFFICIENT, 136), (CUDNN, 72)])
@@ -140,14 +203,18 @@ def test_a_scale_of_one_s_own(scale):
     assert not np.array_equal(first.codes, attended(case, operands).codes)
 
 
-ORDERS = ("flash, parts, causal", "cuDNN, causal, fewer rows than half a tile", "efficient", "FlashAttention-4, causal")
+ORDERS = (
+    *("flash, parts, causal", "cuDNN, causal, fewer rows than half a tile", "efficient", "FlashAttention-4, causal"),
+    "FlashAttention-3, e4m3, causal, a width of its own",
+)
 
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_any_legal_order_gives_the_same_bits(name):
     case = CASES[name]
     keys = 260 if case[2] in (FLASH, EFFICIENT) else 130
-    case = (*case[:4], 2, 1, keys, keys, 24, 24, case[-1]) if case[2] != EFFICIENT else case
+    width = 32 if case[3] == "e4m3" else 24
+    case = (*case[:4], 2, 1, keys, keys, width, width, case[-1]) if case[2] != EFFICIENT else case
     operands = drawn(case)
     who = ("pytorch", case[2]) if case[2] in BACKENDS else (case[2], None)
     arguments = {"library": who[0], "backend": who[1], "is_causal": case[-1], "scale": None}

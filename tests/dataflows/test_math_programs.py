@@ -4,6 +4,8 @@ written out; the order of softmax kernels beside PyTorch's tensors.
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from hwsim.compute.attention_call import _inputs, call_of
 from hwsim.compute.bits import Arrays, compute
 from hwsim.compute.math_kernel import HeadsCall
 from hwsim.dataflows.written_sums import refuses, written_sum_program
+from hwsim.devices import find
+from hwsim.devices.numbers import with_numbers
 from hwsim.devices.special_functions import special_functions
 from hwsim.errors import UnsupportedError
 from hwsim.evaluate.math_attending import added
@@ -131,6 +135,114 @@ def test_kernels_and_traffic_are_pytorch_s():
     moved = [instr.reads[0] for instr in kernels["softmax_warp_forward"].instrs() if instr.opcode == "copy"]
     assert len(moved) == 2 and result.traffic_bytes["RF_GM"] > 4 * scores
     assert result.cycles == sum(phase["cycles"] for phase in result.phases) and result.trace is not None
+
+
+def bytes_of_passes(record):
+    """Bytes that each kernel reads and writes at least once, by its name: of arrays alone, without the program."""
+    word, narrow = 4, 4 if record.format == "fp32" else 2
+    heads, key_heads, rows, keys = record.heads, record.key_heads, record.queries, record.keys
+    query, key, value = heads * rows * record.width, keys * record.width, keys * record.value_width
+    scores, result = heads * rows * keys, heads * rows * record.value_width
+    passes = {
+        "scale_query": (word * query, word * query),
+        "scale_key": (word * heads * key, word * heads * key),
+        "scores": (word * (query + heads * key), word * scores),
+        "softmax": (word * scores, word * scores),
+        "is_seen": (word * scores, scores),
+        "any_seen": (scores, heads * rows),
+        "hide_rows": (word * scores, word * scores),
+        "values": (word * (scores + heads * value), word * result),
+    }
+    if narrow < word:
+        operands = {"widen_Q": query, "widen_K": key_heads * key, "widen_V": key_heads * value}
+        passes |= {name: (narrow * count, word * count) for name, count in operands.items()}
+        outputs = {"round": result, "round_weights": scores}
+        passes |= {name: (word * count, narrow * count) for name, count in outputs.items()}
+    if record.groups > 1:
+        passes["repeat_key"] = word * key_heads * key, word * heads * key
+        passes["repeat_value"] = word * key_heads * value, word * heads * value
+    if record.is_causal:
+        passes |= {"causal_mask": (0, word * rows * keys), "add_mask": (word * (scores + rows * keys), word * scores)}
+    return passes
+
+
+def timed(device, fmt, heads, key_heads, queries, keys, width, is_causal, **options):
+    """The result of cycles alone, and the seconds of its kernels by name."""
+    zero = np.zeros((), TYPES[fmt])
+    query, key = (np.broadcast_to(zero, shape) for shape in ((heads, queries, width), (key_heads, keys, width)))
+    more = {"device": device, "backend": "math", "is_causal": is_causal, "exact": False, **options}
+    result, seconds = hwsim.attention(query, key, key, **more), {}
+    for phase in result.phases:
+        name = phase["name"].split(".")[0]
+        name = "softmax" if "softmax" in name.lower() else name
+        seconds[name] = seconds.get(name, 0.0) + phase["seconds"]
+    return result, seconds
+
+
+#: Device, format, heads, heads of the key, queries, keys, width, causal: of 1.07 GB of scores and few bytes.
+SIZES = [
+    ("h200", "fp16", 64, 64, 2048, 2048, 64, False),
+    ("h200", "bf16", 64, 16, 1024, 4096, 128, True),
+    ("h200", "fp16", 8, 8, 256, 256, 64, False),
+    ("h200", "fp16", 32, 32, 1, 8192, 128, False),
+    ("h200", "fp32", 16, 16, 2048, 2048, 64, False),
+    ("h200", "fp16", 2, 2, 512, 16384, 64, False),
+    ("h200", "fp32", 1, 1, 3, 67, 3, True),
+    ("a100", "fp16", 64, 64, 2048, 2048, 64, False),
+    ("a100", "bf16", 64, 16, 1024, 4096, 128, True),
+    ("b200", "bf16", 64, 16, 1024, 4096, 128, True),
+]
+
+
+@pytest.mark.parametrize("l2", ["series", "cold"])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_no_kernel_takes_less_than_its_bytes_and_products(sizes, l2):
+    result, seconds = timed(*sizes, l2=l2)
+    chip, passes = hwsim.device(sizes[0]), bytes_of_passes(result.record)
+    assert set(passes) == set(seconds) and sum(seconds.values()) == pytest.approx(result.seconds)
+    held = chip.l2.capacity_bytes
+    for name, (read, written) in passes.items():
+        of_dram = max(0, read - held) + max(0, written - held)  # what L2 had, and what stays there
+        least = max((read + written) / chip.l2.bytes_per_second, of_dram / chip.hbm.bytes_per_second)
+        assert seconds[name] >= least, name
+        if min(read, written) > 4 * held and name not in ("scores", "values"):
+            assert seconds[name] < 1.6 * least, name
+    record, clock = result.record, result.state["clock_mhz"] * 1e6
+    for name, depth in (("scores", record.width), ("values", record.value_width)):
+        macs = record.heads * record.queries * record.keys * depth
+        peak = float(find(chip, record.order.instruction).macs_per_cycle) * chip.cores * clock
+        assert seconds[name] >= macs / peak, name
+
+
+def test_time_grows_with_the_work():
+    base = ("h200", "fp16", 64, 64, 1024, 1024, 64, False)
+    once = timed(*base)[0].seconds
+    for place in (2, 4, 5):  # heads, queries, keys
+        more = [2 * size if i == place or (place == 2 and i == 3) else size for i, size in enumerate(base)]
+        assert 1.9 < timed(*more)[0].seconds / once < 2.2
+    last = 0.0
+    for keys in (64, 256, 1000, 1024, 2048, 4096):
+        seconds = timed("h200", "fp16", 16, 16, 128, keys, 64, False)[0].seconds
+        assert seconds > last
+        last = seconds
+    plain, causal = (timed("h200", "fp16", 64, 64, 1024, 1024, 64, mask)[0] for mask in (False, True))
+    assert causal.seconds > plain.seconds  # it computes what the mask hides, and adds the mask
+
+
+def test_the_verdict_says_what_its_time_rests_on():
+    result, _ = timed("h200", "fp16", 8, 8, 256, 256, 64, False)
+    said = result.verdict.sentences[1]
+    assert "the math form's: its passes are assumed to move their arrays at the rates of L2 and DRAM" in said
+    assert result.measured is None and result.levels["timing"] == "assumption"
+
+
+def test_a_row_that_does_not_fit_says_what_there_is():
+    chip = with_numbers(hwsim.device("h200"), {"memories.RF.capacity_bytes": 65536})
+    result, _ = timed(chip, "fp16", 1, 1, 4, 9000, 64, False)
+    needs = re.search(
+        r"softmax of rows of 9,000 elements .* take ([\d,]+) bytes of RF, which has 65,536", result.timing_note
+    )
+    assert needs and int(needs[1].replace(",", "")) > 3 * 4 * 9000
 
 
 def test_a_long_row_is_read_once_or_three_times():

@@ -186,7 +186,7 @@ def test_the_other_units_do_not_weaken_the_numerics(write, small):
         ("{model: fused, terms: 4, fraction_bits: 24, floor_exponent: -126, result_format: e8m10}", "e8m10 is 'tf32'"),
         (
             "{model: fused, terms: 4, fraction_bits: 24, floor_exponent: -126, result_format: e8m16}",
-            "Fraction bits of formats with 8 exponent bits: fp32 has 23, tf32 has 10, hf32 has 11, e8m13 has 13, bf16 has 7",
+            "formats with 8 exponent bits: fp32 has 23, tf32 has 10, hf32 has 11, e8m13 has 13, bf16 has 7",
         ),
     ],
 )

@@ -247,6 +247,11 @@ def test_gradients_of_a_fused_kernel_are_in_the_units_own_order_and_so_named():
     name = "the backward pass of CUDNN_ATTENTION, in the unit's own order"
     assert run.not_caught == {name: 2} and run.record.library_share == 0.5  # of query alone: two of four products
     assert f"computed: {name}, 2 products, 50.0 % of the MACs" in run.report()
+    said = "not simulated: the gradients of these functions, which are PyTorch's for CPUs"
+    assert said in run.report()
+    with hwsim.torch.emulate(device="h100", library="pytorch") as forward:
+        F.scaled_dot_product_attention(query, key, key).sum()
+    assert "as PyTorch's kernel computes it" in forward.report() and said not in forward.report()
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])

@@ -143,3 +143,10 @@ def test_an_attention_counts_as_its_two_products():
     total = sum(step.products for step in parting.steps)
     assert total == run.record.total().calls > len(parting.steps)
     assert f"of {total}" in parting.verdict or f"all {total} products" in parting.verdict
+
+
+def test_both_sides_draw_the_same_random_numbers():
+    """A model that draws takes the same numbers on both sides, so equal chips give equal products."""
+    layer, x = torch.nn.Linear(64, 16).bfloat16(), torch.randn(4, 64).bfloat16()
+    parting = hwsim.torch.diff(lambda rows: layer(rows + torch.rand_like(rows)), x, "h100", "h200")
+    assert parting.first is None and [step.differing for step in parting.steps] == [0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,11 +16,12 @@ from hwsim.arithmetic.cuda_math import CudaMath  # noqa: E402
 from hwsim.arithmetic.layer_norm import NormKernel, layer_norm  # noqa: E402
 from hwsim.arithmetic.row_sums import SumKernel, row_sums  # noqa: E402
 from hwsim.devices.special_functions import nvidia_tables  # noqa: E402
-from hwsim.frameworks.torch.element_functions import FUNCTIONS  # noqa: E402
+from hwsim.frameworks.torch.element_functions import FUNCTIONS, OTHER_FORMS, POWERS  # noqa: E402
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax  # noqa: E402
 from hwsim.libraries.pytorch.routes import evidence_of_kernel, pytorch  # noqa: E402
 
 Single = np.float32
+CAPTURES = np.load(Path(__file__).parents[1] / "golden" / "h200_pytorch" / "operators.npz").files
 SETTINGS = {"device": "h100", "library": "pytorch"}
 
 
@@ -146,7 +149,35 @@ def test_sums_and_means_of_rows_have_the_kernel_s_order(dtype):
 
 
 def test_the_file_and_the_code_have_the_same_functions():
-    assert set(pytorch().functions) == {*FUNCTIONS, "pow"}
+    named = [name for group in pytorch().functions.values() for name in group.names]
+    assert sorted(named) == sorted({*FUNCTIONS, *(name for name, _ in POWERS.values())})
+    assert set(OTHER_FORMS) < set(FUNCTIONS)
+    for name in named:  # each that counts as compared has results of the chip
+        captures = f"fp32/{'pow3' if name == 'pow_3' else name}"
+        assert (evidence_of_kernel(name, "h200") == "silicon") == (captures in CAPTURES), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_powers_are_by_products_roots_and_quotients(dtype):
+    """Exponents that PyTorch's kernel knows: each product rounded; others, and 2 and -1, are a CPU's."""
+    codes = torch.arange(1 << 16).to(torch.int16)
+    x = (2 * drawn(8, 300, 40)) if dtype == torch.float32 else codes.view(dtype)
+    x = torch.cat([x.flatten(), torch.tensor([0.0, -0.0, 1e-30, torch.inf, -torch.inf, torch.nan]).to(dtype)])
+    powers = (3, -2, 0.5, -0.5, 2, -1, 1.5, 4, 3.0)
+    with hwsim.torch.emulate(**SETTINGS) as run:
+        got = [torch.pow(x, exponent) for exponent in powers]
+        roots = x.sqrt(), x.rsqrt()
+    plain = [torch.pow(x, exponent) for exponent in powers]
+
+    def same(left, right):
+        return torch.equal(left.nan_to_num(7), right.nan_to_num(7)) and torch.equal(left.isnan(), right.isnan())
+
+    products = (x.float() * x.float()).to(dtype)
+    assert same(got[0], (products.float() * x.float()).to(dtype)) and same(got[0], got[8])
+    assert same(got[1], (1 / products.double()).to(dtype)) and same(got[2], roots[0]) and same(got[3], roots[1])
+    assert all(same(got[i], plain[i]) for i in (4, 5, 6, 7)) and same(got[4], products)
+    assert same(got[5], (1 / x.double()).to(dtype))
+    assert run.record.own_kernels == {"pow_3": 2, "pow_minus_2": 1, "sqrt": 2, "rsqrt": 2}
 
 
 def test_the_evidence_of_a_kernel_is_the_file_s():

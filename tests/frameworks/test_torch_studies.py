@@ -76,6 +76,21 @@ def test_the_report_has_evidence_and_the_least_confidence():
     assert run.verdict.least_confidence == entry.least_confidence
 
 
+def test_shares_in_a_known_and_in_an_assumed_order_are_of_all_products():
+    """Of eight equal products two are in the library's order, two in another one, and PyTorch computes four."""
+    x, w = drawn(1, 7, 512).bfloat16(), drawn(2, 512, 64).bfloat16()
+    macs = 7 * 512 * 64
+    with hwsim.torch.emulate(**PYTORCH, measure_every=0) as run:
+        for _ in range(4):
+            x @ w
+        run.record.unordered("linear of bfloat16", macs)
+        run.record.left_out("CUDNN_ATTENTION of bf16", macs)
+        run.record.passed_on("bmm of bfloat16", 4 * macs)
+    assert (run.verdict.computed, run.verdict.in_order) == (0.5, 0.25)
+    shares = "50.0 % of this model's MACs were simulated: 25.0 % in the library's known order, 25.0 % in an assumed one"
+    assert str(run.verdict).startswith(shares)
+
+
 def test_attention_that_is_not_caught_is_said_with_what_catches_it():
     query = drawn(1, 1, 2, 16, 64)
     with hwsim.torch.emulate(device="h200") as run:
@@ -294,6 +309,8 @@ def test_a_line_of_each_layer_has_its_probability_and_all_its_kernels():
     assert set(product.confidences) == {1, 2, 40} and len(set(product.kernels.values())) > 1
     assert f"right with a probability of {min(product.confidences.values()):.2f} at least" in line
     assert all(kernel in line for kernel in product.kernels.values()) and "1..2" not in str(answer)
+    sliced = hwsim.torch.invariance(layer, x, [1, 4], device="h100", split_k=3)
+    assert set(sliced.layers[0].kernels.values()) == {"3 slices of K of 192, the last of 128"}
     plain = str(hwsim.torch.invariance(layer, x, [1, 4], device="h100"))
     assert "probability" not in plain and plain.count("K in one piece") == 0 and "one chain in order of K" in plain
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from typing import Any
 
@@ -420,3 +421,18 @@ def test_a_block_larger_than_the_matrices_is_one_block() -> None:
         InputError, match=r"block = 9223372036854775808; allowed: an integer of at least 16 and at most 2147483647"
     ):
         hwsim.matmul(a, b, device="a100", scheme="ape", block=1 << 63)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bias": True}, "bias = True; allowed: an array"),
+        ({"c": "C.npy"}, "c = 'C.npy'; allowed: an array"),
+        ({"bias": np.zeros(31)}, "bias has shape (31,) of float64; allowed: (32,)"),
+        ({"c": np.zeros(32)}, "C has shape (32,); allowed: (16, 32)"),
+    ],
+)
+def test_c_and_bias_are_refused_without_bits_too(given: dict, said: str, exact: bool) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        hwsim.run(m=16, n=32, k=16, device="h200", format="fp16", exact=exact, **given)

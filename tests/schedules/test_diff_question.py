@@ -117,7 +117,7 @@ def test_evidence_is_that_of_the_runs() -> None:
     for name, evidence in zip(("h100", "b200"), difference.evidence, strict=True):
         run = hwsim.run(**SIZES, device=name, format="bf16", input_format="bf16")
         assert evidence == {key: run.evidence[key] for key in ("numerics", "schedule")}
-        assert f"bits {evidence['numerics']}" in difference.to_text()
+        assert f"units' arithmetic {evidence['numerics']}" in difference.to_text()
     scheme = hwsim.diff(left="b200", right="h100", scheme="bf16x9", **SIZES)  # rests on more than its instruction
     assert scheme.reason.evidence == tuple(side["numerics"] for side in scheme.evidence)
     library = hwsim.diff(left="h100", right="b200", format="bf16", library="cublas", **SIZES)
@@ -129,7 +129,7 @@ def test_the_first_line_is_the_reason() -> None:
     share, largest = f"{100 * difference.share:.0f} %", f"{difference.sizes.largest:.2g} of the RMS"
     first = difference.to_text().splitlines()[0]
     assert first.startswith("verdict  h100 keeps 13 fraction bits in e4m3 sums, b200 25: ")
-    assert share in first and largest in first and "evidence silicon | " in first
+    assert share in first and largest in first and "evidence of the units' arithmetic: silicon | " in first
     assert difference.to_dict()["reason"]["text"] == str(difference.reason)
     same = hwsim.diff(left="h100", right="h200", format="e4m3", **SIZES)
     assert "compute alike" in str(same).splitlines()[0] and "no element differs" in str(same).splitlines()[0]

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections import Counter
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import ml_dtypes
@@ -213,7 +214,7 @@ def test_labels_of_columns_of_a_are_those_of_each_m_alone() -> None:
     """The alignment of rows of A follows from m: each m has its own fitted model."""
     call = {"n": 1024, "k": 4096, "format": "bf16", "a_layout": "columns", "device": "h200", "library": "cublas"}
     sizes = range(1, 66)
-    assert hwsim.invariance(m=sizes, **call) == [hwsim.invariance(m=[m], **call)[0] for m in sizes]
+    assert list(hwsim.invariance(m=sizes, **call)) == [hwsim.invariance(m=[m], **call)[0] for m in sizes]
 
 
 def test_a_sum_of_two_parts_has_no_order() -> None:
@@ -325,7 +326,10 @@ def test_labels_print_as_the_m_of_each():
     told = [[size for size in range(1, 65) if labels[size - 1] == label] for label in dict.fromkeys(labels)]
     told.sort(key=len, reverse=True)
     assert lines[1:] == [f"  {i}. {sizes[0]}..{sizes[-1]}" for i, sizes in enumerate(told, 1)]
-    assert list(labels) == labels and len(set(labels)) == 2
+    assert labels.labels == tuple(labels) and labels[1:3] == (labels[1], labels[2]) and len(set(labels)) == 2
+    with pytest.raises(FrozenInstanceError):
+        labels.labels = ()
+    assert not hasattr(labels, "append") and labels.sizes_m == tuple(range(1, 65))
 
 
 def test_slices_of_k_can_be_forbidden_for_equal_bits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,3 +343,20 @@ def test_slices_of_k_can_be_forbidden_for_equal_bits(capsys: pytest.CaptureFixtu
         assert main(["invariance", *call, "--library", library, "--reductions", "none"]) == 0
         assert "1 class: a row has the same bits" in capsys.readouterr().out and "leaves 1 class (" in told[library]
     assert "cublasLtMatmul" in told["cublas"] and "cublasLtMatmul" not in told["pytorch"]
+
+
+def test_a_library_without_slices_is_asked_once(capsys, monkeypatch) -> None:
+    """Where no kernel takes slices of K, there is nothing to forbid."""
+    asked = []
+
+    def counted(**call):
+        asked.append(call.get("reductions"))
+        return batch_classes(**call)
+
+    monkeypatch.setattr("hwsim.cli.invariance.batch_classes", counted)
+    call = ["--device", "h200", "--format", "fp16", "--output", "fp16", "--n", "257", "--b-layout", "columns"]
+    sizes = ["--m", "1:40", "--library", "pytorch", "--k"]
+    assert main(["invariance", *call, *sizes, "128"]) == 0
+    assert asked == [None] and "\n2 classes\n" in capsys.readouterr().out
+    assert main(["invariance", *call, *sizes, "4096"]) == 0
+    assert asked[1:] == [None, "none"] and "forbid slices of K" in capsys.readouterr().out

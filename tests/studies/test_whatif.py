@@ -104,6 +104,16 @@ def test_a_rate_that_operands_hold_back_is_said_to_be_held():
     assert large.cycles[1] < large.cycles[0] and not large.held and "held" not in changed_text(large)
 
 
+def test_bytes_of_a_roofline_are_those_read_and_those_written():
+    """From a cold L2 A and B are read; of C is written what L2 does not hold at the end."""
+    m, n, k = 8192, 8192, 256
+    result = hwsim.run(device="h200", format="bf16", output="bf16", exact=False, l2="cold", m=m, n=n, k=k)
+    moved, point = result.traffic_bytes, result.roofline
+    assert moved["HBM read"] >= 2 * (m * k + k * n) and moved["HBM write"] > 0
+    assert point.hbm_bytes == moved["HBM read"] + moved["HBM write"]
+    assert point.intensity == pytest.approx(2 * m * n * k / point.hbm_bytes, rel=1e-12)
+
+
 def test_roofline_by_hand():
     dev = device(**CHANGES)
     timing = run(pipeline(), dev)

@@ -58,7 +58,7 @@ POWERS = "ue8m0"  # scales that are powers of two: they move exponents alone
 FEWER, MOST_TERMS_OF_FEWER = 4, 32  # blocks with fewer warps, and the longest step that they load
 FUSED_ROWS, FUSED_WARPS, FUSED_AT_ONCE = 8, 16, 1
 PACKED, MOST_BYTE = 4, 127  # elements of a dp4a, and the largest of them
-WORD_BITS = 51  # of a sum in a double that keeps its last place
+DOUBLE_SUM_BITS = 51  # of a sum in a double that keeps its last place
 
 
 @cache
@@ -138,7 +138,7 @@ def _takes_block_scaled(spec: DotSpec, fields: dict[str, Any], unit: BlockScaled
     are_groups = unit.group % PACKED == 0 and block % unit.group == 0 and unit.terms % block == 0
     bits = unit.fraction_bits + math.ceil(math.log2(4 * largest**2 * (unit.terms + 1)))
     edges = any(fields[name] for name in EDGES) or fields["ieee_zero"]
-    fits = bits < WORD_BITS and unit.zero_exponent <= unit.floor_exponent
+    fits = bits < DOUBLE_SUM_BITS and unit.zero_exponent <= unit.floor_exponent
     return is_packed and are_groups and fits and unit.rounding == "RZ" and fields["result"] == fields["d"] and not edges
 
 
@@ -146,7 +146,7 @@ def _takes_two_level(fields: dict[str, Any], unit: TwoLevelUnit) -> bool:
     """Whether two_level.cuh takes a unit of fp32 results."""
     is_simple = unit.terms <= TWO_LEVEL_TERMS and not (unit.interleaved and unit.terms % 2)
     bits = max(unit.product_fraction_bits, unit.sum_fraction_bits, unit.accumulator_fraction_bits)
-    fits = _fits_double(bits, unit.terms) and unit.final_fraction_bits < WORD_BITS
+    fits = _fits_double(bits, unit.terms) and unit.final_fraction_bits < DOUBLE_SUM_BITS
     return is_simple and fits and not any(fields[name] for name in EDGES)
 
 
@@ -170,7 +170,7 @@ def _takes_chain(spec: DotSpec, fields: dict[str, Any]) -> bool:
 
 def _fits_double(fraction_bits: int, terms: int) -> bool:
     """Whether a sum of so many products above such a last place stays in the binade of 1.5 * 2^52 last places."""
-    return fraction_bits + 2 + terms.bit_length() < WORD_BITS
+    return fraction_bits + 2 + terms.bit_length() < DOUBLE_SUM_BITS
 
 
 def _fits_int32(spec: DotSpec) -> bool:

@@ -6,6 +6,7 @@ It knows sizes, memories and the unit's places of operands; it emits no instruct
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,14 @@ from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.attention_record import FusedAttention
 from hwsim.gemm.layouts import K_MAJOR
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder
-from hwsim.program.ir import LANE_COLUMNS, LANES, LocalTile, Sync, one_of, variable
+from hwsim.program.ir import LANE_COLUMNS, LANES, ZERO, Affine, GlobalTile, LocalTile, Sync, one_of, variable
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.devices.model import InstructionModel
 
-PTX_NAMES = {"fp16": "f16", "bf16": "bf16"}
 WORD = 4  # bytes of fp32
 STEP = 16  # of K per copy of fragments, at least
 CHUNK = 32  # columns of scores whose powers are computed at a time
@@ -60,7 +61,7 @@ class Design:
         """The matrix instruction for a product with so many columns: of those that differ in their N, the widest that
         divides them. 0: as the order names it.
         """
-        name = self.record.order.instruction.format(PTX_NAMES[self.record.format])
+        name = self.record.order.instruction_for(self.record.format)
         for n in range(min(columns, 256), 0, -1) if columns and not name.startswith("mma") else ():
             other = re.sub(r"(?<=\d)n\d+(?=k)", f"n{n}", name, count=1)
             if columns % n == 0 and find(self.device, other) is not None:
@@ -84,9 +85,21 @@ class Design:
         return self.sums != self.family.registers
 
     @property
+    def transposes(self) -> bool:
+        """Whether values are transposed in shared memory: they lie there by rows, and the unit takes columns alone."""
+        return self.unit.k_major_only and not self.reads_fragments
+
+    @property
     def depth(self) -> int:
         """Of K, what a matrix instruction of the program covers; 0: all."""
         return max(STEP, self.unit.k) if self.reads_fragments else 0
+
+    @property
+    def has_bound_terms(self) -> bool:
+        """Whether a row's largest score, in the arguments of powers, is more than times one number: its head has a
+        factor, or powers have an offset.
+        """
+        return self.record.order.scaling == "fused" and (self.record.is_descaled or self.record.order.offset != 0)
 
     def buffers(self) -> list[tuple[str, str, int, int]]:
         """(name, memory, slots, bytes of a slot) of all buffers."""
@@ -98,6 +111,8 @@ class Design:
         for tile in range(self.beside):
             sizes.append((f"K{tile}", shared, order.stages, order.keys * record.width * size))
             sizes.append((f"V{tile}", shared, order.stages, order.keys * width * size))
+            if self.transposes:
+                sizes.append((loaded_values(tile).name, shared, order.stages, order.keys * width * size))
         sums = 1 if order.has_one_sum else LANES
         for member in range(self.members):
             sizes.append((f"Q{member}", shared, 1, rows * record.width * size))
@@ -109,6 +124,8 @@ class Design:
                 sizes.append((f"one{member}", registers, 1, rows * WORD))
             if order.scaling == "fused":
                 sizes.append((f"factor{member}", registers, 1, rows * WORD))
+            if self.has_bound_terms:
+                sizes += [(f"{name}{member}", registers, 1, rows * WORD) for name in ("minus_factor", "offset")]
             if order.joins_blocks:
                 sizes.append((f"N{member}", registers, 1, rows * width * WORD))
             sizes += [(f"{name}{member}", registers, 1, rows * WORD) for name in COLUMNS]
@@ -120,6 +137,8 @@ class Design:
         sizes.append(("arguments", registers, IN_FLIGHT, rows * chunk * WORD))
         if self.is_apart:
             sizes.append((PIECES.name, registers, IN_FLIGHT, rows * min(RESULT_CHUNK, width) * WORD))
+        if self.transposes:
+            sizes.append((TRANSPOSED.name, registers, IN_FLIGHT, self.unit.k * width * size))
         if order.warp_keys is not None or order.adds_blocks:
             sizes.append(("lanes", registers, 1, rows * LANES * WORD))
         if order.fuses_first:
@@ -128,7 +147,7 @@ class Design:
             sizes.append(("A.op", registers, IN_FLIGHT, rows * self.depth * size))
             sizes.append(("B.op", registers, IN_FLIGHT, self.depth * max(order.keys, width) * size))
         aligns = {name: memory.align_bytes for name, memory in self.device.memories.items()}
-        return [(name, memory, slots, _up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
+        return [(name, memory, slots, round_up(bytes_, aligns[memory])) for name, memory, slots, bytes_ in sizes]
 
     @property
     def lacking(self) -> str:
@@ -160,7 +179,7 @@ def designed(record: FusedAttention, family: Family, device: Device) -> Design:
 class Member:
     """The tiles of one member, with `rows` rows. number: of the member; tile: of the CTA that it is of. absent: members
     of the CTA without rows, for which it gives the room of keys and values back. in_step: members that go on together
-    (AttentionOrder.in_step), itself among them.
+    (AttentionOrder.in_step), itself among them. key_head: of its rows, where heads have factors.
     """
 
     design: Design
@@ -169,6 +188,12 @@ class Member:
     rows: int
     absent: tuple[int, ...] = ()
     in_step: tuple[int, ...] = ()
+    key_head: Affine | None = None
+
+    def descale(self, letter: str) -> GlobalTile:
+        """The factor of its head, of query (Q), key (K) or value (V)."""
+        assert self.key_head is not None
+        return GlobalTile(f"{letter}.descale", self.key_head, ZERO, 1, 1)
 
     def queries(self) -> LocalTile:
         """The queries in shared memory."""
@@ -240,7 +265,29 @@ OF_MEMBER = {"Q.full": 0, "Q.free": 1, "S.full": 0, "P.full": 0, "O.full": 0, "O
 JOINED = "N.free"
 COPIED, NARROWED = "W.full", "W.narrow"  # scores are in registers; powers there are narrow
 PIECES = Ring("pieces")  # of a result, in registers
+TRANSPOSED = Ring("transposed")  # keys of one instruction of them, in registers
 CHANGED, ROUNDED = "pieces.changed", "pieces.rounded"  # a piece was multiplied; it can be stored
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the copy of a block of keys or values waits for and signals."""
+
+    waits: tuple[Sync, ...]
+    signals: tuple[Sync, ...]
+
+
+def room(members: Sequence[Member], letter: str) -> Room:
+    """Of keys (K), or of values as the unit takes them (V), of a tile with these members."""
+    waits = tuple(sync for member in members for sync in member.frees(letter))
+    return Room(waits, tuple(member.sync(f"{letter}.full") for member in members))
+
+
+def loaded_values(tile: int) -> Ring:
+    """Values of a tile as they came, by rows, before they are transposed."""
+    return Ring(f"V{tile}.rows")
+
+
 ARGUMENT, POWER = "argument.full", "power.full"
 
 
@@ -277,6 +324,12 @@ def declare(kernel: KernelBuilder, design: Design) -> None:
             (ROUNDED, 0),
         ):
             kernel.semaphore(name, initial)
+    if design.transposes:
+        for ring in map(loaded_values, range(design.beside)):
+            kernel.semaphore(ring.free.semaphore, design.record.order.stages)
+            kernel.semaphore(ring.full.semaphore)
+        kernel.semaphore(TRANSPOSED.free.semaphore, IN_FLIGHT)
+        kernel.semaphore(TRANSPOSED.full.semaphore)
     if design.reads_fragments:
         for letter in "AB":
             kernel.semaphore(f"{letter}.op.free", IN_FLIGHT)
@@ -295,9 +348,11 @@ def keys_tile(design: Design, tile: int, counter: str, keys: int) -> LocalTile:
 
 
 def values_tile(design: Design, tile: int, counter: str, keys: int) -> LocalTile:
-    """A block of values in shared memory: keys x width of the value. counter: says which slot."""
-    return LocalTile(f"V{tile}", keys, design.record.value_width, design.record.format, variable(counter))
+    """A block of values in shared memory, as the unit takes it: keys x width of the value. counter: says which slot."""
+    order = K_MAJOR[1] if design.transposes else "rows"
+    return LocalTile(f"V{tile}", keys, design.record.value_width, design.record.format, variable(counter), order=order)
 
 
-def _up(value: int, quantum: int) -> int:
-    return -(-value // quantum) * quantum
+def loaded_values_tile(design: Design, tile: int, counter: str, keys: int) -> LocalTile:
+    """A block of values as it was loaded, where it is transposed. The same arguments."""
+    return LocalTile(loaded_values(tile).name, keys, design.record.value_width, design.record.format, variable(counter))

@@ -21,6 +21,9 @@ from hwsim.program.ir import GlobalArray, Program
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
+#: Inputs with the factors of heads: of query, key and value.
+DESCALES = ("Q.descale", "K.descale", "V.descale")
+
 
 def refuses(record: FusedAttention, device: Device) -> str:
     """Why a record has no program on a device, in words; empty where it has one."""
@@ -28,9 +31,6 @@ def refuses(record: FusedAttention, device: Device) -> str:
         return f"device {device.name} has no special-function unit (special, in its file)"
     if device.vector is None or not device.links or not device.engines:
         return f"device {device.name} has no timing data"
-    if record.order.result is not None:
-        both = f"operands of {record.format} and a result of {record.order.result}"
-        return f"programs of attention have one format; got {both}"
     if not power_factor(record.factor, record.order) > 0:
         return f"programs take a factor of the scores above 0 in fp32; got {record.factor}"
     return ""
@@ -40,7 +40,7 @@ def attention_program(record: FusedAttention, device: Device) -> Program:
     """The program. Its inputs are Q (heads x queries, width), K (width, key heads x keys) stored by columns, V (key
     heads x keys, width of the value), and under a causal mask `limit` (heads x queries, 1), the number of keys that a
     row sees, and `index` (1, keys), the keys' numbers; a mask of one's own is `mask` (queries of one or all heads,
-    keys). Its output is O (heads x queries, width of the value).
+    keys). Factors of heads are DESCALES (key heads, 1). Its output is O (heads x queries, width of the value).
 
     Raises UnsupportedError where `refuses` says why, or no tile fits the device's memories.
     """
@@ -61,8 +61,10 @@ def attention_program(record: FusedAttention, device: Device) -> Program:
     if record.mask != "none":
         matrices = record.heads if record.mask == "own" else 1
         arrays.append(GlobalArray("mask", matrices * record.queries, record.keys, record.format))
+    if record.is_descaled:
+        arrays += [GlobalArray(name, record.key_heads, 1, "fp32") for name in DESCALES]
     inputs = tuple(array.name for array in arrays)
-    arrays.append(GlobalArray("O", rows, record.value_width, record.format))
+    arrays.append(GlobalArray("O", rows, record.value_width, record.result_format))
     if record.order.parts > 1:
         arrays.append(GlobalArray("O.parts", record.order.parts * rows, record.value_width, "fp32"))
         arrays.append(GlobalArray("logarithms", rows, record.order.parts, "fp32"))

@@ -10,11 +10,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwsim.dataflows.attention.attention_buffers import Design, Member, declare, keys_tile, values_tile
+from hwsim.dataflows.attention.attention_buffers import (
+    Design,
+    Member,
+    Room,
+    declare,
+    keys_tile,
+    loaded_values,
+    loaded_values_tile,
+    room,
+    values_tile,
+)
 from hwsim.dataflows.attention.block_products import BlockProducts
 from hwsim.dataflows.attention.block_softmax import BlockSoftmax
 from hwsim.dataflows.attention.query_tiles import BlockRun, CoreTurns, HeadGrid, TilePlace, TileShape, Turn
 from hwsim.dataflows.attention.result_pieces import ResultPieces
+from hwsim.dataflows.attention.value_transpose import ValueTranspose
 from hwsim.dataflows.vector_ops import link_engine
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import ZERO, Affine, GlobalTile, Kernel
@@ -36,12 +47,16 @@ class AttentionStreams:
         builder = KernelBuilder(self.design.record.order.kernel)
         declare(builder, self.design)
         for cores in plan:
-            loads, products, softmax = (StreamBuilder(name) for name in ("loads", "products", "softmax"))
-            for turn in cores.turns:
-                self._in_loop(loads, turn, self._load)
-                self._in_loop(products, turn, self._multiply)
-                self._in_loop(softmax, turn, self._softmax)
-            builder.group(cores.first, cores.count, loads, products, softmax)
+            work = {"loads": self._load, "products": self._multiply, "softmax": self._softmax}
+            if self.design.transposes:
+                work["transposes"] = self._transpose
+            streams = []
+            for name, emit in work.items():
+                stream = StreamBuilder(name)
+                for turn in cores.turns:
+                    self._in_loop(stream, turn, emit)
+                streams.append(stream)
+            builder.group(cores.first, cores.count, *streams)
         return builder.finish()
 
     def _in_loop(
@@ -90,17 +105,19 @@ class AttentionStreams:
             start = _number(run, index) * record.order.keys
             for letter in "KV":
                 for tile, first in enumerate(firsts):
-                    of_tile = [member for member in members if member.tile == tile]
+                    syncs, counter = room(_of_tile(members, tile), letter), f"{letter}.push{tile}"
                     if letter == "K":
-                        target = keys_tile(self.design, tile, f"K.push{tile}", run.keys)
+                        target = keys_tile(self.design, tile, counter, run.keys)
                         source = GlobalTile("K", ZERO, first + start, record.width, run.keys)
                     else:
-                        target = values_tile(self.design, tile, f"V.push{tile}", run.keys)
+                        target = values_tile(self.design, tile, counter, run.keys)
                         source = GlobalTile("V", first + start, ZERO, run.keys, record.value_width)
-                    waits = [sync for member in of_tile for sync in member.frees(letter)]
-                    signals = [member.sync(f"{letter}.full") for member in of_tile]
-                    s.emit(engine, "copy", target, [source], waits, signals, label=letter)
-                    s.advance(f"{letter}.push{tile}")
+                        if self.design.transposes:
+                            target = loaded_values_tile(self.design, tile, counter, run.keys)
+                            ring = loaded_values(tile)
+                            syncs = Room((ring.free,), (ring.full,))
+                    s.emit(engine, "copy", target, [source], syncs.waits, syncs.signals, label=letter)
+                    s.advance(counter)
             for member in members if record.mask != "none" else ():
                 self._load_mask(s, member, self._mask_row(member, places), start, run.keys)
 
@@ -119,10 +136,24 @@ class AttentionStreams:
 
     def _first_key(self, s: StreamBuilder, place: TilePlace) -> Affine:
         """The first row of a place's keys in the stack of their heads."""
+        return self._key_head(s, place) * self.design.record.keys
+
+    def _key_head(self, s: StreamBuilder, place: TilePlace) -> Affine:
+        """The head of a place's keys."""
         head, groups = place.head, self.grid.groups
         if groups > 1:
             head = s.derive("head", head, groups)[0] if head.terms else Affine(head.constant // groups)
-        return head * self.design.record.keys
+        return head
+
+    def _transpose(self, s: StreamBuilder, turn: Turn, places: list[TilePlace]) -> None:
+        """Emit the transposition of values, where there is one."""
+        shared, registers = self.design.family.shared, self.design.family.registers
+        ways = ((shared, registers), (registers, shared))
+        transpose = ValueTranspose(self.design, *(link_engine(self.device, *way) for way in ways))
+        members = self._members(turn.shape, turn.tiles)
+        for run, _ in _blocks(s, turn.shape):
+            for tile in range(turn.tiles):
+                transpose.block(s, tile, _of_tile(members, tile), run.keys)
 
     # --- products ------------------------------------------------------------------------------------------------
 
@@ -154,6 +185,9 @@ class AttentionStreams:
         assert vector is not None and special is not None  # else refused before
         softmax = BlockSoftmax(self.design, vector, special, self._pieces(vector.engine))
         members = self._members(turn.shape, turn.tiles)
+        if self.design.record.is_descaled:
+            heads = [self._key_head(s, place) for place in places]
+            members = [replace(member, key_head=heads[member.tile]) for member in members]
         rows = {member.number: self._row(member, places) for member in members}
         for member in members:
             softmax.begin(s, member)
@@ -184,7 +218,9 @@ class AttentionStreams:
         if record.order.parts == 1:
             softmax.end(s, member)
             target = GlobalTile("O", row, ZERO, member.rows, record.value_width)
-            s.emit(engine, "copy", target, [member.result(record.format)], [member.sync("R.full")], frees, label="O")
+            s.emit(
+                engine, "copy", target, [member.result(record.result_format)], [member.sync("R.full")], frees, label="O"
+            )
             return
         if turn.shape.runs:
             softmax.end_of_part(s, member)
@@ -207,6 +243,10 @@ def _blocks(s: StreamBuilder, shape: TileShape) -> Iterator[tuple[BlockRun, Affi
             continue
         with s.loop("block", run.count) as (_, index):
             yield run, index
+
+
+def _of_tile(members: list[Member], tile: int) -> list[Member]:
+    return [member for member in members if member.tile == tile]
 
 
 def _number(run: BlockRun, index: Affine) -> Affine:

@@ -83,7 +83,22 @@ class BlockSoftmax:
         if order.lag:
             self._lanes(s, "fill", member.column("one"), scalar=1.0, label="rescale")
         if order.scaling == "fused":
-            self._lanes(s, "fill", member.column("factor"), scalar=self._factor, label="powers")
+            self._fill_factors(s, member)
+
+    def _fill_factors(self, s: StreamBuilder, member: Member) -> None:
+        """Emit the columns of what scores are multiplied by, and of what comes on top in the arguments of powers."""
+        factor, record = member.column("factor"), self.design.record
+        if member.key_head is None:
+            self._lanes(s, "fill", factor, scalar=self._factor, label="powers")
+        else:
+            query, key = (member.descale(name) for name in "QK")
+            self._lanes(s, "fill", factor, scalar=1.0, label="powers")
+            self._lanes(s, "mul", factor, [factor, query], label="powers")
+            self._lanes(s, "mul", factor, [factor, key], label="powers")
+            self._lanes(s, "scale", factor, [factor], scalar=self._factor, label="powers")
+        if self.design.has_bound_terms:
+            self._lanes(s, "scale", member.column("minus_factor"), [factor], scalar=-1.0, label="powers")
+            self._lanes(s, "fill", member.column("offset"), scalar=record.order.offset, label="powers")
 
     def block(
         self, s: StreamBuilder, member: Member, run: BlockRun, place: tuple[Affine, Affine], is_first: bool
@@ -147,6 +162,9 @@ class BlockSoftmax:
         scaled, bound = member.column("scaled"), member.column("bound")
         if self.design.record.order.scaling == "rounded":
             self._lanes(s, "scale", scaled, [bound], scalar=factor, label="largest")
+        elif self.design.has_bound_terms:
+            operands = {"left": bound, "right": member.column("offset"), "multiplier": member.column("minus_factor")}
+            self._lanes(s, "fma", scaled, operands, label="largest")
         elif self.design.record.order.scaling == "fused":
             self._lanes(s, "scale", scaled, [bound], scalar=-factor, label="largest")
 
@@ -160,9 +178,11 @@ class BlockSoftmax:
             self._lanes(s, "scale", argument, [largest], scalar=factor, label="rescale")
             self._lanes(s, "sub", argument, [argument, member.column("scaled")], signals=ready, label="rescale")
         else:
-            signals = [] if factor != 1.0 else ready
+            signals = [] if factor != 1.0 or member.key_head is not None else ready
             self._lanes(s, "sub", argument, [largest, member.column("bound")], signals=signals, label="rescale")
-            if factor != 1.0:
+            if member.key_head is not None:
+                self._lanes(s, "mul", argument, [argument, member.column("factor")], signals=ready, label="rescale")
+            elif factor != 1.0:
                 self._lanes(s, "scale", argument, [argument], signals=ready, scalar=factor, label="rescale")
         self._power(s, change, argument, "rescale")
         waits = self._powered(s, change, argument, "rescale")
@@ -317,7 +337,7 @@ class BlockSoftmax:
         """Emit the division of a tile by its sums of powers, and the rounding of the result."""
         total = self._total(s, member)
         self._divide(s, member, total, [member.sync("O.full")])
-        narrow = member.result(self.design.record.format)
+        narrow = member.result(self.design.record.result_format)
         self._lanes(s, "cast", narrow, [member.result()], signals=[member.sync("R.full")], label="result")
 
     def end_apart(self, s: StreamBuilder, member: Member, row: Affine, frees: list[Sync]) -> None:
@@ -348,6 +368,9 @@ class BlockSoftmax:
         inverse, more = self._inverse(s, member, total, "bound" if joins else "change")
         waits = [*waits, *more]
         result = member.result()
+        if member.key_head is not None:
+            self._lanes(s, "mul", inverse, [inverse, member.descale("V")], waits, label="division")
+            waits = []
         if not joins:
             self._lanes(s, "mul", result, [result, inverse], waits, signals, label="division")
             return

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hwsim.dataflows.attention.row_softmax import softmax_kernel
 from hwsim.dataflows.elementwise import Pass
 from hwsim.dataflows.program_sequence import JoinedKernels
@@ -62,7 +64,7 @@ class _MathProgram:
 
     def program(self, scores: Program, values: Program) -> Program:
         record, joined = self.record, self.joined
-        of_query, of_key = roots(record.factor)
+        of_query, of_key = (float(np.float32(root)) for root in roots(record.factor))
         query, key, value = (self._wide(array) for array in self.operands)
         query = self._scaled("scale_query", query, of_query)
         mask = self._mask()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hwsim.dataflows.attention.attention_buffers import ARGUMENT, POWER
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.vector_ops import link_engine
 from hwsim.gemm.attention_order import LN2, LOG2E, join_lanes
@@ -48,7 +49,7 @@ class PartsJoin:
             builder.buffer(name, registers, 1, words * self.record.value_width)
         for name, initial in (("L.full", 0), ("L.free", 1)):
             builder.semaphore(name, initial)
-        for name, initial in (("out.full", 0), ("out.free", 1), ("argument", 0), ("power", 0)):
+        for name, initial in (("out.full", 0), ("out.free", 1), (ARGUMENT, 0), (POWER, 0)):
             builder.semaphore(name, initial)
         for share in distribute(self.rows, order.part_rows, self.device.cores):
             loads, lanes = StreamBuilder("loads"), StreamBuilder("join")
@@ -84,12 +85,12 @@ class PartsJoin:
 
         def exponential(tile: LocalTile, operands: list[LocalTile], signals: list[Sync]) -> None:
             """Emit e^(left - right) into a tile."""
-            ready = [Sync("argument"), *signals]
+            ready = [Sync(ARGUMENT), *signals]
             s.emit(vector.engine, "sub", tile, operands, signals=[] if is_fast else ready, label="share")
             if is_fast:
                 s.emit(vector.engine, "scale", tile, [tile], signals=ready, scalar=FAST_LOG2E, label="share")
             opcode: Opcode = "ex2" if is_fast else "exp"
-            s.emit(special.engine, opcode, tile, [tile], [Sync("argument")], [Sync("power")], label="share")
+            s.emit(special.engine, opcode, tile, [tile], [Sync(ARGUMENT)], [Sync(POWER)], label="share")
 
         s.emit(vector.engine, "fill", top, scalar=-float("inf"), label="largest")
         s.emit(vector.engine, "reduce_largest", top, [logarithms, top], [Sync("L.full")], label="largest")
@@ -97,7 +98,7 @@ class PartsJoin:
         if parts < padded:
             s.emit(vector.engine, "fill", self._tile("E", rows, padded - parts, parts, padded), label="share")
         exponential(shares, [logarithms, top], [])
-        waits = [Sync("power")]
+        waits = [Sync(POWER)]
         total = self._tile("E", rows, lanes, width=padded)
         for first in range(lanes, padded, lanes):
             other = self._tile("E", rows, lanes, first, padded)
@@ -110,9 +111,9 @@ class PartsJoin:
             waits = []
         of_shares = self._tile("E", rows, 1, width=padded)
         if is_fast:
-            s.emit(vector.engine, "copy", whole, [of_shares], waits, [Sync("argument")], label="share")
-            s.emit(special.engine, "lg2", whole, [whole], [Sync("argument")], [Sync("power")], label="share")
-            s.emit(vector.engine, "scale", whole, [whole], [Sync("power")], scalar=LN2, label="share")
+            s.emit(vector.engine, "copy", whole, [of_shares], waits, [Sync(ARGUMENT)], label="share")
+            s.emit(special.engine, "lg2", whole, [whole], [Sync(ARGUMENT)], [Sync(POWER)], label="share")
+            s.emit(vector.engine, "scale", whole, [whole], [Sync(POWER)], scalar=LN2, label="share")
         else:
             s.emit(vector.engine, "log", whole, [of_shares], waits, label="share")
         s.emit(vector.engine, "add", whole, [whole, top], label="share")
@@ -122,11 +123,11 @@ class PartsJoin:
         s.emit(vector.engine, "fill", result, label="join")
         for part in range(parts):
             result_of_part = PART.tile("pop", rows, width, "fp32")
-            waits = [PART.full, *([Sync("power")] if part == 0 else [])]
+            waits = [PART.full, *([Sync(POWER)] if part == 0 else [])]
             operands = {"left": result_of_part, "right": result, "multiplier": self._tile("W", rows, 1, part, parts)}
             s.emit(vector.engine, "fma", result, operands, waits, [PART.free], label="join")
             s.popped(PART)
-        out = LocalTile("out", rows, width, self.record.format)
+        out = LocalTile("out", rows, width, self.record.result_format)
         s.emit(vector.engine, "cast", out, [result], [Sync("out.free")], [Sync("out.full")], label="join")
         engine, target = link_engine(self.device, self.family.registers, "GM"), GlobalTile("O", row, ZERO, rows, width)
         s.emit(engine, "copy", target, [out], [Sync("out.full")], [Sync("out.free")], label="O")

@@ -5,8 +5,6 @@ It knows the order of the sum, the lanes and the special functions; it knows no 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,14 +12,14 @@ from hwsim.dataflows.vector_ops import VectorOps, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.softmax_sums import WORD, RowSum, SoftmaxKernels, SumStep
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
-from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, Sync, one_of
+from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, one_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-PARTS = 4  # of a row, whose powers are computed behind one another, so that lanes and special functions overlap
 SLOTS = 2  # of rows: one is loaded or stored while the lanes have the other
 ROWS, OUT, ARGUMENT, POWER = Ring("row"), Ring("out"), one_of("argument.full"), one_of("power.full")
+RINGS = (ROWS, OUT)
 INFINITY = float("inf")
 
 
@@ -34,6 +32,18 @@ def softmax_kernel(source: GlobalArray, target: GlobalArray, kernels: SoftmaxKer
 
 
 @dataclass(frozen=True, slots=True)
+class _Room:
+    """rows: computed at a time. slots: of loaded rows and of results. more: bytes behind a slot's rows, for a row that
+    ends inside a vector. sizes: elements a row of the other buffers, by name.
+    """
+
+    rows: int
+    slots: int
+    more: int
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class _RowSoftmax:
     """Emits the kernel."""
 
@@ -43,10 +53,9 @@ class _RowSoftmax:
     device: Device
 
     @property
-    def _keeps_scores(self) -> bool:
-        """Whether powers have a place of their own, because the last part of the kernel computes them anew."""
-        count = self.source.cols
-        return count > self.kernels.most and not self._reads_again
+    def _has_powers(self) -> bool:
+        """Whether powers have a place of their own: the kernel computes them twice of a row that it read once."""
+        return self.kernels.computes_again(self.source.cols) and not self._reads_again
 
     @property
     def _reads_again(self) -> bool:
@@ -54,36 +63,12 @@ class _RowSoftmax:
         return self.kernels.reads(self.source.cols) > 1
 
     def kernel(self) -> Kernel:
-        memory_name = vector_of(self.device).memory
-        memory = self.device.memories[memory_name]
-        count, align, kinds = self.source.cols, memory.align_bytes, self.kernels.kinds(self.source.cols)
+        count, kinds, cores = self.source.cols, self.kernels.kinds(self.source.cols), self.device.cores
         orders = [self.kernels.row_sum(count, kind) for kind in range(kinds)]
-        width, warps = orders[0].width, orders[0].width // orders[0].lanes
-        per_row = (self._keeps_scores * count + width + warps + 1) * WORD
-        more = self.kernels.vector * WORD  # behind a row that ends inside a vector
-        capacity = memory.capacity_bytes - 4 * (align + more)
-        rings = (ROWS, OUT)
-        capacity -= len(rings) * SLOTS * (align + more)
-        slots = SLOTS if capacity >= len(rings) * SLOTS * count * WORD + per_row else 1
-        of_row = len(rings) * slots * count * WORD + per_row
-        rows = min(capacity // of_row, -(-self.source.rows // self.device.cores))
-        if not rows:
-            raise UnsupportedError(
-                f"attention: the softmax of rows of {count:,} elements has no program on {self.device.name}: a row "
-                f"and its sums take {of_row:,} bytes of {memory_name}, which has {capacity:,}"
-            )
-        if any(step.stride > 1 for order in orders for step in order.steps):
-            rows = 1  # of which a column of vectors is one tile
+        room = self._room(orders)
         kernel = KernelBuilder(self.kernels.name(count))
-        for ring in rings:
-            kernel.ring(ring.name, memory_name, slots, _up(rows * count * WORD + more, align))
-        sizes = {"largest": 1, "sums": width, "warps": warps, "powers": count * self._keeps_scores}
-        for name, columns in sizes.items():
-            if columns:
-                kernel.buffer(name, memory_name, 1, _up(rows * columns * WORD + more, align))
-        for sync in (ARGUMENT, POWER):
-            kernel.semaphore(sync.semaphore)
-        cores, block = self.device.cores, rows if kinds == 1 else kinds
+        self._declare(kernel, room)
+        block = room.rows if kinds == 1 else kinds
         for share in distribute(self.source.rows, block, cores):
             stream = StreamBuilder("main")
             for span in blocks_of_share(stream, "rows", share, block, cores):
@@ -95,30 +80,65 @@ class _RowSoftmax:
             kernel.group(share.first, share.count, stream)
         return kernel.finish()
 
+    def _room(self, orders: list[RowSum]) -> _Room:
+        """The most rows that fit into the memory of the lanes. Raises UnsupportedError where not one does."""
+        name = vector_of(self.device).memory
+        memory, count, width = self.device.memories[name], self.source.cols, orders[0].width
+        sizes = {"largest": 1, "sums": width, "warps": width // orders[0].lanes}
+        if self._has_powers:
+            sizes["powers"] = count
+        more = self.kernels.vector * WORD
+        spare = (len(RINGS) * SLOTS + len(sizes)) * (memory.align_bytes + more)
+        for slots in range(SLOTS, 0, -1):
+            of_row = (len(RINGS) * slots * count + sum(sizes.values())) * WORD
+            rows = (memory.capacity_bytes - spare) // of_row
+            if rows > 0:
+                break
+        else:
+            raise UnsupportedError(
+                f"attention: the softmax of rows of {count:,} elements has no program on {self.device.name}: a row "
+                f"and its sums take {of_row + spare:,} bytes of {name}, which has {memory.capacity_bytes:,}"
+            )
+        if any(step.stride > 1 for order in orders for step in order.steps):
+            rows = 1  # of which a column of vectors is one tile
+        return _Room(min(rows, -(-self.source.rows // self.device.cores)), slots, more, sizes)
+
+    def _declare(self, kernel: KernelBuilder, room: _Room) -> None:
+        """Declare buffers and semaphores."""
+        name = vector_of(self.device).memory
+        align = self.device.memories[name].align_bytes
+
+        def bytes_of_rows(columns: int) -> int:
+            return -(-(room.rows * columns * WORD + room.more) // align) * align
+
+        for ring in RINGS:
+            kernel.ring(ring.name, name, room.slots, bytes_of_rows(self.source.cols))
+        for buffer, columns in room.sizes.items():
+            kernel.buffer(buffer, name, 1, bytes_of_rows(columns))
+        for sync in (ARGUMENT, POWER):
+            kernel.semaphore(sync.semaphore)
+
     def _rows(self, s: StreamBuilder, start: Affine, rows: int, order: RowSum) -> None:
         """Emit the softmax of rows from `start` on, whose sums have this order."""
         vector = vector_of(self.device)
         ops, count = VectorOps(s, vector.engine), self.source.cols
-        keeps = self._keeps_scores
         largest = LocalTile("largest", rows, 1, "fp32")
         scores = self._loaded(s, ops, start, rows)
         ops.op("fill", largest, scalar=-INFINITY, label="largest")
         ops.op("reduce_largest", largest, scores, largest, label="largest")
         if self._reads_again:
             scores = self._next(s, ops, start, rows)
-        powers = LocalTile("powers", rows, count, "fp32") if keeps else scores
-        total = _Sum(s, ops, order, self._power).of(scores, powers, largest)
+        powers = LocalTile("powers", rows, count, "fp32") if self._has_powers else scores
+        self._power(s, ops, powers, scores, largest)
+        total = _Sum(ops, order).of(powers)
         if self._reads_again:
             scores = self._next(s, ops, start, rows)
         result = OUT.tile("push", rows, count, "fp32")
         ops.wait(OUT.free)
-        if self._reads_again or keeps:
-            for source, target in zip(_parts(scores, order.lanes), _parts(result, order.lanes), strict=True):
-                self._power(s, ops, target, source, largest)
-                ops.wait(POWER)
-                ops.op("divide", target, target, total, label="quotient")
-        else:
-            ops.op("divide", result, scores, total, label="quotient")
+        if self.kernels.computes_again(count):
+            self._power(s, ops, result, scores, largest)
+            powers = result
+        ops.op("divide", result, powers, total, label="quotient")
         ops.signal(ROWS.free, OUT.full)
         s.popped(ROWS)
         s.pushed(OUT)
@@ -146,41 +166,27 @@ class _RowSoftmax:
     def _power(
         self, s: StreamBuilder, ops: VectorOps, target: LocalTile, scores: LocalTile, largest: LocalTile
     ) -> None:
-        """Emit e^(scores - largest) into a tile; a signal of POWER says that it is there."""
+        """Emit e^(scores - largest) into a tile, for which the next instruction of the lanes waits."""
         special = self.device.special
         assert special is not None  # else refused before
         ops.op("sub", target, scores, largest, signals=[ARGUMENT], label="powers")
         s.emit(special.engine, "exp", target, [target], [ARGUMENT], [POWER], label="powers")
+        ops.wait(POWER)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Emits the powers of rows and their sums. power: emits e^(scores - largest) into a tile."""
+    """Emits the sums of rows."""
 
-    s: StreamBuilder
     ops: VectorOps
     order: RowSum
-    power: Callable[[StreamBuilder, VectorOps, LocalTile, LocalTile, LocalTile], None]
 
-    def of(self, scores: LocalTile, powers: LocalTile, largest: LocalTile) -> LocalTile:
-        """Emit them part by part: a part's arguments come before the sums of the one before. Returns the column of the
-        sums.
-        """
-        rows, lanes = scores.rows, self.order.lanes
+    def of(self, powers: LocalTile) -> LocalTile:
+        """Emit them; returns their column."""
+        rows = powers.rows
         self.ops.op("fill", LocalTile("sums", rows, self.order.width, "fp32"), label="sums")
-        steps, pending = deque(self.order.steps), 0
-        sources, targets = _parts(scores, lanes), _parts(powers, lanes)
-        for number in range(len(targets) + 1):
-            if number < len(targets):
-                self.power(self.s, self.ops, targets[number], sources[number], largest)
-            if not number:
-                continue
-            before, pending = targets[number - 1], pending + 1
-            while steps and steps[0].last < before.col + before.cols:
-                if pending:
-                    self.ops.wait(Sync(POWER.semaphore, pending))
-                    pending = 0
-                self._add(powers, steps.popleft())
+        for step in self.order.steps:
+            self._add(powers, step)
         return self._met(rows)
 
     def _add(self, powers: LocalTile, step: SumStep) -> None:
@@ -212,14 +218,3 @@ class _Sum:
             half //= 2
             low, high = (LocalTile(name, rows, half, "fp32", col=col, width=width) for col in (0, half))
             self.ops.op("add", low, low, high, label="sums")
-
-
-def _parts(whole: LocalTile, lanes: int) -> list[LocalTile]:
-    """The parts of rows."""
-    count = whole.cols
-    step = -(-count // (PARTS * lanes)) * lanes
-    return [replace(whole, col=start, cols=min(step, count - start), width=count) for start in range(0, count, step)]
-
-
-def _up(value: int, quantum: int) -> int:
-    return -(-value // quantum) * quantum

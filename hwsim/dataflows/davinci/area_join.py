@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.dataflows.expression_ops import depth, evaluate
 from hwsim.dataflows.vector_ops import VectorOps, bytes_of, link_engine, vector_of
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, StreamBuilder
 from hwsim.program.ir import Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 
@@ -39,7 +40,7 @@ def area_join(
     rings = 2 * (len(terms) + adds + 1)
     elements = (memory.capacity_bytes - (rings + scratch) * memory.align_bytes) // (size * (rings + scratch))
     parts = [(area, *_part_size(area, elements, device.cores)) for area in areas]
-    slot = -(-max(rows * cols for _, rows, cols in parts) * size // memory.align_bytes) * memory.align_bytes
+    slot = round_up(max(rows * cols for _, rows, cols in parts) * size, memory.align_bytes)
     kernel = KernelBuilder(name)
     ins = [kernel.ring(f"in{i}", vector.memory, 2, slot) for i in range(len(terms))]
     before = kernel.ring("sum", vector.memory, 2, slot) if adds else None

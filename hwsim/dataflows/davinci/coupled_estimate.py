@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hwsim.dataflows.davinci.core_grid import CoreGrid
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiles
 from hwsim.dataflows.davinci.panels import LEAST_BYTES
+from hwsim.host.multiples import round_up
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -104,7 +105,7 @@ class CoupledEstimate:
         rows, cols, steps = -(-self.m // b_m), -(-self.n // b_n), -(-self.k // b_k)
         groups = -(-steps // candidates.fused)
         high, wide, deep = (
-            np.minimum(side, -(-extent // unit) * unit)
+            np.minimum(side, round_up(extent, unit))
             for side, extent, unit in (
                 (b_m, self.m, limits.rows),
                 (b_n, self.n, limits.rows),
@@ -194,7 +195,7 @@ class CoupledEstimate:
     def _requested(self, link: LinkModel, lines: Tiles, length: Tiles, whole: Tiles | int, element: int) -> Tiles:
         """Bytes of the whole requests for `lines` rows of `length` elements, of an array with rows of `whole`."""
         line, unit = length * element, link.request_bytes
-        return np.where(length < whole, lines * (-(-line // unit) * unit), -(-lines * line // unit) * unit)
+        return np.where(length < whole, lines * round_up(line, unit), round_up(lines * line, unit))
 
     def _move(self, link: LinkModel, elements: Tiles) -> NDArray[np.float64]:
         """Cycles of MTE1 for a block."""

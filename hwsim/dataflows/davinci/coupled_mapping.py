@@ -29,6 +29,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.record import Decision, Gemm
 from hwsim.gemm.schedule import SLICE_MULTIPLE
+from hwsim.host.multiples import round_up
 from hwsim.numerics.units import IntegerUnit
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class _Shapes:
     def __init__(self, core: CoupledPlan, gemm: Gemm, k: int) -> None:
         limits, problem = core.limits, gemm.problem
         units = (limits.rows, problem.m), (limits.depth, k), (limits.columns, problem.n)
-        self.most = [-(-extent // unit) * unit for unit, extent in units]
+        self.most = [round_up(extent, unit) for unit, extent in units]
         self.seen: set[tuple[tuple[int, ...], tuple[int, int]]] = set()
 
     @property

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.davinci.coupled_tiling import Limits, Tiling
-from hwsim.dataflows.elementwise import WORD_BITS, bytes_of
+from hwsim.dataflows.elementwise import bytes_of
 from hwsim.dataflows.expression_ops import depth
 from hwsim.dataflows.records import plan_of
 from hwsim.devices import dot_spec, instruction
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.formats import format_of
+from hwsim.formats import WORD_BITS, format_of
 from hwsim.gemm.expressions import parts_of
 from hwsim.gemm.plan import Expression, OperandSum, Plan, Stage, TermValue
+from hwsim.host.multiples import round_up
 from hwsim.numerics.units import IntegerUnit
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class CoupledPlan:
 def slot_bytes(device: Device, memory: str, elements: int, element_bytes: int) -> int:
     """Bytes of a slot for this number of elements, aligned as the memory requires."""
     align = device.memories[memory].align_bytes
-    return -(-elements * element_bytes // align) * align
+    return round_up(elements * element_bytes, align)
 
 
 def _adds_without_rounding(gemm: Gemm, model: InstructionModel, device: Device) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.host.multiples import round_up
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -193,8 +194,7 @@ def estimator(
     """A function of several tiles that gives `estimate_cycles` of each for one GEMM; sizes: m, n, k."""
     m, n, k = sizes
     most_m, most_k, most_n = (
-        -(-extent // unit) * unit
-        for extent, unit in zip((m, k, n), (limits.rows, limits.depth, limits.rows), strict=True)
+        round_up(extent, unit) for extent, unit in zip((m, k, n), (limits.rows, limits.depth, limits.rows), strict=True)
     )
     link = {(x.source, x.target): x for x in device.links.values()}
     mma = device.matrix_instructions[unit]

@@ -14,6 +14,7 @@ from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Stage, Term
+from hwsim.host.multiples import round_up
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -105,9 +106,9 @@ class CubeMemory:
     def slot_bytes(self, memory: str, rows: int, cols: int, bits: int) -> int:
         """Bytes of a slot: padded to whole fractals, aligned."""
         row_bytes = self.device.fractal["row_bytes"]
-        size = -(-rows // self.rows) * self.rows * -(-cols * bits // (8 * row_bytes)) * row_bytes
+        size = round_up(rows, self.rows) * -(-cols * bits // (8 * row_bytes)) * row_bytes
         align = self.device.memories[memory].align_bytes
-        return -(-size // align) * align
+        return round_up(size, align)
 
     def packet_bytes(self, b: CubeBlocking) -> tuple[int, int]:
         """Bytes of a packet in L1, for a piece of A and of B."""
@@ -210,7 +211,7 @@ class CubeMemory:
     def _candidates(self, buffers: int, steps: tuple[int | None, int | None]) -> Iterator[CubeBlocking]:
         sides = [self.rows << i for i in range(LARGEST_TILE.bit_length()) if self.rows << i <= LARGEST_TILE]
         limits = [self.device.memories[name].capacity_bytes // buffers for name in ("L0A", "L0B")]
-        padded = -(-self.sizes[2] // self.depth) * self.depth
+        padded = round_up(self.sizes[2], self.depth)
         for m in sides:
             for n in sides:
                 most = min(
@@ -230,8 +231,8 @@ class CubeMemory:
         m, n, k = self.sizes
         device, link = self.device, {(x.source, x.target): x for x in self.device.links.values()}
         if self.unit.timing is None or not link:
-            return float(-(-m // b.m) * -(-n // b.n) * b.m * b.n)
-        sides = min(b.m, -(-m // self.rows) * self.rows), min(b.n, -(-n // self.rows) * self.rows), min(b.k, k)
+            return float(round_up(m, b.m) * round_up(n, b.n))
+        sides = min(b.m, round_up(m, self.rows)), min(b.n, round_up(n, self.rows)), min(b.k, k)
         tiles = -(-m // b.m) * -(-n // b.n)
         mte1 = sum(
             pieces * (to.overhead_cycles + self.bits / 8 * sides[i] * sides[2] / to.bytes_per_cycle)
@@ -283,6 +284,6 @@ class CubeMemory:
         ):
             row_bytes = min(length, whole) * element
             if length < whole:  # else rows follow one another without a gap
-                row_bytes = -(-row_bytes // link.request_bytes) * link.request_bytes
+                row_bytes = round_up(row_bytes, link.request_bytes)
             total += pieces * (rows * max(row, row_bytes / rate) + link.overhead_cycles) / blocks
         return total

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwsim.dataflows.vector_ops import bytes_of, link_engine, vector_of
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, Span, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile
 
@@ -74,9 +75,9 @@ def pack_kernel(name: str, operands: Sequence[Panels], device: Device) -> Kernel
     element = bytes_of(operands[0].source.format)
     section = min(length, PANELS_AT_ONCE * width)
     enough = max(-(-LEAST_BYTES // (section * element)), -(-lines // (SLOTS * device.cores)))
-    most = max(1, min(room // (-(-section * element // align) * align), enough, -(-lines // device.cores)))
+    most = max(1, min(room // round_up(section * element, align), enough, -(-lines // device.cores)))
     block = -(-lines // (-(-lines // (most * device.cores)) * device.cores))  # as many blocks for each core
-    slot = -(-block * section * element // align) * align
+    slot = round_up(block * section * element, align)
     kernel = KernelBuilder(name)
     rings = [kernel.ring(f"in{number}", memory, SLOTS, slot) for number in range(len(operands))]
     for share in distribute(lines, block, device.cores):

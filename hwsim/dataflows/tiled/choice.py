@@ -24,6 +24,7 @@ from hwsim.devices import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.mapping import Tile
+from hwsim.host.multiples import round_up
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -101,7 +102,7 @@ class TileCandidate:
 
     def padded(self, extent: GemmSizes) -> int:
         """Elements of C that its tiles cover."""
-        return -(-extent.m // self.blocking.m) * self.blocking.m * -(-extent.n // self.blocking.n) * self.blocking.n
+        return round_up(extent.m, self.blocking.m) * round_up(extent.n, self.blocking.n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
+from hwsim.host.multiples import round_up
 from hwsim.libraries.model import observed
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class TiledDataflow:
 
         def padded(unit: str, rows: int, cols: int) -> int:
             model = instruction(device, Instructions(device).fitted(unit, rows, cols))
-            return -(-rows // model.rows) * model.rows * -(-cols // model.n) * model.n
+            return round_up(rows, model.rows) * round_up(cols, model.n)
 
         return all(
             not kernel.splits_operands

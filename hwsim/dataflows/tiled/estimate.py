@@ -15,6 +15,7 @@ from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.errors import UnsupportedError
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import operations
+from hwsim.host.multiples import round_up
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -144,7 +145,7 @@ def _multiply(design: KernelDesign, product: float) -> float:
         if not any(scales):
             return product
         way = _link(design.device, design.family.shared, design.scale_memory)
-        moved = sum(-(-size // way.request_bytes) * way.request_bytes for size in scales)
+        moved = sum(round_up(size, way.request_bytes) for size in scales)
         return max(product, moved / way.bytes_per_cycle)
     b, kernel = design.blocking, design.kernel
     out = _link(design.device, design.family.shared, design.family.registers)

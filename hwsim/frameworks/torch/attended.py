@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.compute.attention_kernel import kernel_of, widest_head
 from hwsim.compute.timed_attention import fused_attention
 from hwsim.devices import at_clock
-from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.operators import LIBRARY
+from hwsim.frameworks.torch.own_kernels import cuda_math
 from hwsim.frameworks.torch.place import VALUES, Place, part
 from hwsim.frameworks.torch.tensors import array_of, format_name, tensor_of
 from hwsim.gemm.attention_record import FusedAttention, Mask
@@ -151,7 +150,7 @@ def _vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
 
 
 def _expf(x: Tensor, near: Tensor) -> Tensor:
-    return torch.from_numpy(CudaMath(nvidia_tables()).expf(array_of(x))).to(near.device)
+    return torch.from_numpy(cuda_math().expf(array_of(x))).to(near.device)
 
 
 def _expf_vmap(info: Any, dims: tuple[Any, ...], x: Tensor, near: Tensor) -> tuple[Tensor, int]:

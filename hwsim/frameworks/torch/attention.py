@@ -22,6 +22,7 @@ from hwsim.frameworks.torch.place import ATTENTION, SCORES, VALUES, Place, fused
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
+from hwsim.gemm.math_form import roots
 from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.pytorch.attention import AttentionKind, Candidate, candidates, first_fit
 from hwsim.libraries.pytorch.routes import pytorch
@@ -141,8 +142,8 @@ def _math(
     query, key, value = operands.query, operands.key, operands.value
     if is_wide and query.dtype in NARROW:
         query, key, value = query.float(), key.float(), value.float()
-    root = math.sqrt(abs(factor))
-    scores = product_of(caller, query * (-root if factor < 0 else root), key.mT * root, SCORES)
+    of_query, of_key = roots(factor)
+    scores = product_of(caller, query * of_query, key.mT * of_key, SCORES)
     if scores is None:
         return None
     if mask is not None:  # PyTorch adds it, also as -infinity: a NaN that it hides stays

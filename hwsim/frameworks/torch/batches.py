@@ -16,7 +16,7 @@ from hwsim.frameworks.torch.difference import called
 from hwsim.frameworks.torch.emulation import emulate
 from hwsim.frameworks.torch.multiplication import unknown_order
 from hwsim.frameworks.torch.tensors import format_name
-from hwsim.report.page.invariance_page import slices_text
+from hwsim.report.text.library_text import kernel_text
 from hwsim.report.text.words import plural, run_text, runs
 from hwsim.studies.invariance import record_label
 
@@ -168,8 +168,8 @@ class _Follower:
         part = taken[operands.index(True) if any(operands) else 0]
         if not any(operands):
             product.operands_differ.append(self.size)
-        product.kernels[self.size] = _kernel_text(gemm)
         kernel = gemm.decided("kernel")
+        product.kernels[self.size] = _order_text(gemm) if kernel is None else _kernel_text(gemm, str(kernel.value))
         if kernel is not None and kernel.confidence is not None:
             product.confidences[self.size] = kernel.confidence
         if unknown_order(self.settings, place, format_name(a.dtype), gemm):
@@ -191,13 +191,16 @@ class _Follower:
         return is_same and out.shape in (product.rows.shape, (count * self.size, *rest))
 
 
-def _kernel_text(gemm: Gemm) -> str:
-    """The kernel, or else the order of summation, and how it divides K."""
-    kernel, cut = gemm.decided("kernel") or gemm.decided("order of summation"), gemm.decided("split_k")
-    pieces = len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value)
-    if kernel is None:
-        return slices_text(pieces)
-    return str(kernel.value) if pieces == 1 and not gemm.decided("kernel") else f"{kernel.value}, {slices_text(pieces)}"
+def _kernel_text(gemm: Gemm, kernel: str) -> str:
+    cut = gemm.decided("split_k")
+    slices = len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value)
+    return kernel_text(kernel, slices)
+
+
+def _order_text(gemm: Gemm) -> str:
+    order = gemm.decided("order of summation")
+    assert order is not None  # of every resolved record
+    return str(order.value)
 
 
 def _first_samples(count: int, size: int) -> tuple[slice, slice]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import hwsim
-from hwsim.analysis.unit_difference import UnitDifference, UnitSide, unit_difference
+from hwsim.analysis.unit_difference import ARITHMETIC, UnitDifference, UnitSide, unit_difference
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
 from hwsim.frameworks.product import scaled_operands
@@ -111,7 +111,7 @@ class Parting:
     @property
     def verdict(self) -> str:
         """What differs and why, in a sentence, with the evidence of both sides."""
-        whose = "bits" if self.first is None else "units' arithmetic"
+        whose = "bits" if self.first is None else ARITHMETIC
         evidence = f", evidence of the {whose}: {' | '.join(self.evidence)}" if all(self.evidence) else ""
         if any(self.unknown_orders):
             counts = " and ".join(

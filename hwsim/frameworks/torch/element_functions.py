@@ -21,11 +21,10 @@ from torch import Tensor
 from hwsim.arithmetic.cuda_functions import cosf, erff, sinf, tanhf
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.arithmetic.rounded_once import multiply_add
-from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.caller import Caller
-from hwsim.frameworks.torch.own_kernels import follows
+from hwsim.frameworks.torch.own_kernels import cuda_math, follows
 from hwsim.frameworks.torch.tensors import array_of
-from hwsim.libraries.pytorch.routes import pytorch
+from hwsim.libraries.pytorch.routes import families_of_function
 
 Single = NDArray[np.float32]
 ElementFunction = Callable[[CudaMath, Single], Single]
@@ -33,7 +32,6 @@ ONE, HALF = np.float32(1), np.float32(0.5)
 SQRT_HALF = np.float32(math.sqrt(0.5))
 GELU_INNER, GELU_CUBE = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
 CODES = 1 << 16  # of a dtype of 16 bits
-CUBE = 3
 AT_ONCE = 1 << 20  # elements, so that what is in between stays small
 
 
@@ -58,7 +56,7 @@ def gelu_tanh(cuda: CudaMath, x: Single) -> Single:
     return HALF * x * (ONE + tanhf(cuda, inner))
 
 
-#: By the name of aten's operator, and of gelu's other form.
+#: By the name of aten's operator, and of gelu's other form. Which of them a chip has, PyTorch's file says.
 FUNCTIONS: Mapping[str, ElementFunction] = {
     "rsqrt": CudaMath.rsqrtf,
     "sqrt": lambda _, x: np.sqrt(x),  # rounded to nearest
@@ -74,6 +72,17 @@ FUNCTIONS: Mapping[str, ElementFunction] = {
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
 }
+#: Of aten::pow with these exponents: its name, and how PyTorch's kernel computes it in the tensor's dtype. With 2 and
+#: -1 a CPU has the same bits; other exponents are powf's, which is not followed.
+POWERS: Mapping[float, tuple[str, Callable[[Tensor], Tensor]]] = {
+    3: ("pow_3", lambda x: x * x * x),
+    -2: ("pow_minus_2", lambda x: (x * x).reciprocal()),
+    0.5: ("sqrt", lambda x: elements("sqrt", x)),
+    -0.5: ("rsqrt", lambda x: elements("rsqrt", x)),
+}
+OTHER_FORMS = ("gelu_tanh",)
+#: aten's operators among FUNCTIONS.
+ELEMENTWISE = tuple(name for name in FUNCTIONS if name not in OTHER_FORMS)
 
 
 def function_of_elements(name: str) -> Callable[..., Tensor | None]:
@@ -81,8 +90,7 @@ def function_of_elements(name: str) -> Callable[..., Tensor | None]:
 
     def function(caller: Caller, input: Tensor, *, approximate: str = "none") -> Tensor | None:
         full = name if approximate == "none" else f"{name}_{approximate}"
-        rule = pytorch().functions.get(full)
-        if rule is None or not follows(caller, full, rule.families, input):
+        if not follows(caller, full, families_of_function(full), input):
             return None
         return elements(full, input)
 
@@ -90,10 +98,11 @@ def function_of_elements(name: str) -> Callable[..., Tensor | None]:
 
 
 def power(caller: Caller, input: Tensor, exponent: Any) -> Tensor | None:
-    """aten::pow with the exponent 3, two products that are each rounded; None for another."""
-    if exponent != CUBE or not follows(caller, "pow", pytorch().functions["pow"].families, input):
+    """aten::pow with an exponent of POWERS; None for another."""
+    if not isinstance(exponent, int | float) or exponent not in POWERS:
         return None
-    return input * input * input
+    name, function = POWERS[exponent]
+    return function(input) if follows(caller, name, families_of_function(name), input) else None
 
 
 def elements(name: str, x: Tensor) -> Tensor:
@@ -114,7 +123,7 @@ def _table(name: str, dtype: torch.dtype) -> Tensor:
 
 
 def _of_singles(name: str, x: Any) -> Single:
-    flat, math_of_chip = np.ascontiguousarray(x).reshape(-1), _math()
+    flat, math_of_chip = np.ascontiguousarray(x).reshape(-1), cuda_math()
     result = np.empty_like(flat)
     with np.errstate(all="ignore"):
         for first in range(0, len(flat), AT_ONCE):
@@ -123,9 +132,4 @@ def _of_singles(name: str, x: Any) -> Single:
     return result
 
 
-@cache
-def _math() -> CudaMath:
-    return CudaMath(nvidia_tables())
-
-
-__all__ = ["elements", "function_of_elements", "power"]
+__all__ = ["ELEMENTWISE", "elements", "function_of_elements", "power"]

@@ -21,7 +21,7 @@ from hwsim.frameworks.numpy import contraction
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.attention import attention, fused_attention
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, rows_of, stack_of, takes
-from hwsim.frameworks.torch.element_functions import function_of_elements, power
+from hwsim.frameworks.torch.element_functions import ELEMENTWISE, function_of_elements, power
 from hwsim.frameworks.torch.norms import native_layer_norm, row_softmax, sum_of_rows
 from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST
 from hwsim.frameworks.torch.scale_tensors import takes_elements
@@ -599,8 +599,7 @@ FUNCTIONS = {original: _with_pytorch_s_arguments(function) for original, functio
 #: Functions whose operands autocast leaves alone.
 UNCAST = frozenset({torch.mv, Tensor.mv, torch.dot, Tensor.dot, torch._scaled_mm, torch._int_mm})
 
-#: Operators without products whose kernels' bits are known: functions of elements; sums, with their overloads.
-ELEMENTWISE = ("rsqrt", "sqrt", "exp", "exp2", "log", "tanh", "erf", "sin", "cos", "sigmoid", "silu", "gelu")
+#: Sums whose kernels' bits are known, with their overloads.
 SUMS = (("mean", "dim"), ("mean", "default"), ("sum", "dim_IntList"), ("sum", "default"))
 
 #: {aten's operator: what stands in for it}: products that PyTorch's own C++ functions call.

@@ -401,6 +401,8 @@ class Record:
             of_level.setdefault(self.own_evidence[name], []).append(_counted(name, count, 0, "call"))
         for level, calls in of_level.items():
             lines.append(f"as PyTorch's kernel computes it, evidence of the bits {level}: {'; '.join(calls)}")
+        if of_level and any(stage != "forward" for _, _, stage in self.layers):
+            lines.append("not simulated: the gradients of these functions, which are PyTorch's for CPUs")
         for kind, names in sorted(self.not_swapped.items()):
             shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
             lines.append(f"not swapped: {len(names)} of {kind} ({shown})")

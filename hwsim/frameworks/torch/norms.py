@@ -6,19 +6,16 @@ The module knows PyTorch's operators and which of their calls a kernel takes who
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.arithmetic.layer_norm import NormKernel, layer_norm
 from hwsim.arithmetic.row_sums import SumKernel, adds_in_one_block, row_sums
-from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.caller import Caller
-from hwsim.frameworks.torch.own_kernels import DTYPES, follows
+from hwsim.frameworks.torch.own_kernels import DTYPES, cuda_math, follows
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
 from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.libraries.pytorch.routes import pytorch
@@ -50,7 +47,7 @@ def native_layer_norm(
     assert rows is not None
     flat = [None if x is None else x.reshape(-1) for x in factors]
     kernel = NormKernel(rule.threads, rule.lanes, rule.vector)
-    out = layer_norm(rows.reshape(-1, width), flat[0], flat[1], eps, kernel, _math())
+    out = layer_norm(rows.reshape(-1, width), flat[0], flat[1], eps, kernel, cuda_math())
     return torch.from_numpy(out).reshape(input.shape).to(input.dtype), *near[1:]
 
 
@@ -103,11 +100,6 @@ def sum_of_rows(name: str) -> Callable[..., Tensor | None]:
         return torch.from_numpy(sums).reshape(lead).to(dtype or input.dtype)
 
     return function
-
-
-@cache
-def _math() -> CudaMath:
-    return CudaMath(nvidia_tables())
 
 
 __all__ = ["native_layer_norm", "row_softmax", "sum_of_rows"]

@@ -1,4 +1,5 @@
-"""Whether an operator without products has the bits of PyTorch's kernel on the chip, and the record of those that have.
+"""Whether an operator without products has the bits of PyTorch's kernel on the chip, the record of those that have, and
+CUDA's functions.
 
 The module knows settings and tensors; it knows no operator's order.
 """
@@ -6,11 +7,14 @@ The module knows settings and tensors; it knows no operator's order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
+from hwsim.arithmetic.cuda_math import CudaMath
+from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.caller import Caller
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.libraries.gemm_call import PYTORCH
@@ -39,4 +43,10 @@ def follows(caller: Caller, name: str, families: Sequence[str], *tensors: Tensor
     return True
 
 
-__all__ = ["follows"]
+@cache
+def cuda_math() -> CudaMath:
+    """CUDA's functions by the tables of NVIDIA's special-function unit."""
+    return CudaMath(nvidia_tables())
+
+
+__all__ = ["cuda_math", "follows"]

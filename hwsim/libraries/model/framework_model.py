@@ -154,16 +154,17 @@ class RowSumsModel(StrictRecord):
     most: PositiveInt
 
 
-class FunctionModel(StrictRecord):
-    """A function of single elements, in fp32 by CUDA's functions on these families."""
+class FunctionsModel(StrictRecord):
+    """Functions of single elements, in fp32 by CUDA's functions on these families."""
 
+    names: NameList
     families: NameList
 
 
 class ComparedModel(StrictRecord):
-    """A chip with which the results of these kernels were compared."""
+    """A chip with which the results of the kernels of these rules were compared."""
 
-    kernels: NameList
+    rules: NameList
 
 
 class OutputsModel(StrictRecord):
@@ -177,8 +178,8 @@ class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them.
     cublas_row_scales: families on which cuBLAS multiplies FP8 with scales of rows. outputs: by format of the operands.
-    softmax, layer_norm, row_sums: its own kernels. functions: of single elements, by aten's name. compared: chips whose
-    results these kernels have, by name.
+    softmax, layer_norm, row_sums: its own kernels. functions: of single elements, by group; a power is named by its
+    exponent. compared: chips whose results the kernels of some rules have, by name.
     """
 
     schema_version: Literal[1]
@@ -199,7 +200,7 @@ class Framework(StrictRecord):
     softmax: SoftmaxModel
     layer_norm: LayerNormModel
     row_sums: RowSumsModel
-    functions: dict[Name, FunctionModel]
+    functions: dict[Name, FunctionsModel]
     compared: dict[Name, ComparedModel] = Field(default_factory=dict)
 
     @model_validator(mode="after")

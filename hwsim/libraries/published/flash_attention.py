@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hwsim.gemm.attention_order import AttentionOrder, PolynomialShare
+from hwsim.host.multiples import round_up
 from hwsim.libraries.model import facts
 
 VERSION_2, VERSION_3, VERSION_4 = "flash-attention-2", "flash-attention-3", "flash-attention-4"
@@ -148,7 +149,7 @@ def version_4(
     """
     rows = queries * groups
     tiles = 2 if rows > BLACKWELL_TILE else 1
-    padded, padded_value = (-(-x // PADDING) * PADDING for x in (width, value_width))
+    padded, padded_value = (round_up(x, PADDING) for x in (width, value_width))
     in_pairs = (
         not is_causal
         and padded in (BLACKWELL_WIDTH, WIDE_HEADS[0])

@@ -30,13 +30,27 @@ def evidence_of_kernel(name: str, chip: str, version: str = FRAMEWORK[1]) -> str
     name. Of a chip whose results were compared, that comparison's; else the weakest of the kernel's rule.
     """
     file = framework_file(FRAMEWORK[0], version)
-    compared = file.record.compared.get(chip)
-    if compared is not None and name in compared.kernels:
-        rule = f"compared.{chip}."
+    compared, group = file.record.compared.get(chip), _group_of(name, version)
+    rule = group or RULES.get(name, name)
+    if compared is not None and rule in compared.rules:
+        place = f"compared.{chip}."
     else:
-        rule = f"functions.{name}." if name in file.record.functions else f"{RULES.get(name, name)}."
-    levels = [about.evidence for path, about in file.evidence.items() if path.startswith(rule)]
+        place = f"functions.{group}." if group else f"{rule}."
+    levels = [about.evidence for path, about in file.evidence.items() if path.startswith(place)]
     return max(levels, key=LEVELS.index)
+
+
+@lru_cache(maxsize=256)
+def families_of_function(name: str, version: str = FRAMEWORK[1]) -> tuple[str, ...]:
+    """The families of chips with the bits of a function of single elements; none of a function that is not known."""
+    group = _group_of(name, version)
+    return pytorch(version).functions[group].families if group else ()
+
+
+def _group_of(name: str, version: str) -> str:
+    """The group of functions of single elements that a name is in; "": none."""
+    groups = pytorch(version).functions.items()
+    return next((group for group, functions in groups if name in functions.names), "")
 
 
 @lru_cache(maxsize=256)

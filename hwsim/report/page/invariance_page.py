@@ -10,6 +10,7 @@ from typing import Any
 from hwsim.report.page.figures import axis, figure
 from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
 from hwsim.report.page.style import OTHER, PALETTE
+from hwsim.report.text.library_text import kernel_text
 from hwsim.report.text.words import count
 
 MOST_RUNS = 5000  # drawn
@@ -33,7 +34,7 @@ def invariance_page(title: str, lead: Sequence[str], advice: Sequence[str], answ
             str(number),
             count(entry["count"]),
             span,
-            "; ".join(f"{choice['kernel']}, {slices_text(choice['split_k'])}" for choice in entry["kernels"]),
+            "; ".join(kernel_text(choice["kernel"], choice["split_k"]) for choice in entry["kernels"]),
             known_text(entry["known"], entry["least_confidence"]),
             "yes" if entry["equal_rows"] else "no",
             f"{entry['confidence']:.2f}",
@@ -60,11 +61,6 @@ def invariance_page(title: str, lead: Sequence[str], advice: Sequence[str], answ
         answer,
         lead,
     )
-
-
-def slices_text(slices: int) -> str:
-    """How a kernel divides K."""
-    return "K in one piece" if slices == 1 else f"K in {slices} slices"
 
 
 def known_text(is_known: bool, probability: float) -> str:

@@ -46,7 +46,7 @@ def _heading(result: AttentionResult, inputs: str, chosen: str) -> list[str]:
     width = plural(record.width, "element")
     if record.width != record.value_width:
         width = f"{record.width} and {plural(record.value_width, 'element')}"
-    queries = "1 query" if record.queries == 1 else f"{count(record.queries)} queries"
+    queries = plural(record.queries, "query", "queries")
     sizes = f"{heads}{shared} of {width}, {queries}, {plural(record.keys, 'key')}{mask}"
     pairs = [
         ("problem", f"{sizes}; {record.format}; {inputs}"),

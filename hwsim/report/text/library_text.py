@@ -28,6 +28,11 @@ def library_text(library: Library) -> str:
     return "\n".join([*facts(pairs), *_kernels(library)])
 
 
+def kernel_text(kernel: str, slices: int) -> str:
+    """A kernel, and how it divides K."""
+    return f"{kernel}, {'K in one piece' if slices == 1 else f'K in {slices} slices'}"
+
+
 def sources_text(library: Library) -> str:
     """Every number with its path, value, evidence, source, and the range that sources give; then the citations."""
     return provenance_table(library.model_dump(mode="json"), library.evidence, library.citations)

@@ -29,9 +29,9 @@ def cell_text(value: object) -> str:
     return f"{value:,.0f}" if abs(value) < 1e6 and value == int(value) else f"{value:.5g}"
 
 
-def plural(value: int, noun: str) -> str:
-    """A count with its noun: `1 core`, `1,024 cores`."""
-    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+def plural(value: int, noun: str, nouns: str | None = None) -> str:
+    """A count with its noun: `1 core`, `1,024 cores`. nouns: the plural where it is not the noun with an s."""
+    return f"{count(value)} {noun if value == 1 else nouns or f'{noun}s'}"
 
 
 def runs(sizes: Iterable[int]) -> list[list[int]]:

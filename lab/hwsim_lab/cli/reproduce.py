@@ -221,7 +221,8 @@ def _fig10(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
 
 
 def _anchors(arguments: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
-    rows, sets = anchors.everything(anchor_data.read())
+    data = anchor_data.read()
+    rows, sets = anchors.rows(data), anchors.sets(data)
     points: list[dict[str, Any]] = [asdict(x) | {"error": x.error, "passes": x.passes} for x in rows]
     points += [
         {

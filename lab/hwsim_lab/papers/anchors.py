@@ -239,7 +239,11 @@ def huawei_rows() -> Iterator[Row]:
         )
 
 
-def everything(data: Anchors) -> tuple[list[Row], list[tuple[MeasuredTimes, Spread]]]:
-    """All points and all sets of times, simulated; takes minutes."""
-    rows = [*(row(entry) for entry in data.points), *huawei_rows()]
-    return rows, [(times, spread(times)) for times in data.times]
+def rows(data: Anchors) -> list[Row]:
+    """All points, simulated; takes minutes."""
+    return [*(row(entry) for entry in data.points), *huawei_rows()]
+
+
+def sets(data: Anchors) -> list[tuple[MeasuredTimes, Spread]]:
+    """All sets of times, simulated; takes longer."""
+    return [(times, spread(times)) for times in data.times]

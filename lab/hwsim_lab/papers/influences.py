@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
@@ -89,6 +90,28 @@ def with_influences(
         for outcome in found.outcomes
     )
     return replace(found, outcomes=outcomes)
+
+
+def vary_cheapest(found: Reproduction, scale: Scale, seconds: float) -> int:
+    """Vary assumptions one after another, the cheapest for a claim first; none is begun after so many seconds.
+
+    What ended is kept, as `with_influences` keeps it. Returns how many runs are left.
+    """
+    begun = time.monotonic()
+    left = [
+        (one, value) for one in sorted(_asked(found), key=lambda one: _cost(one, scale)) for value in one.range.others
+        if not _path(one, value, scale).exists()
+    ]  # fmt: skip
+    with WorkerGroup() as group:
+        while left and time.monotonic() - begun < seconds:
+            one, value = left.pop(0)
+            _run(group, one, value, scale)
+    return len(left)
+
+
+def _cost(one: _Asked, scale: Scale) -> float:
+    """Seconds for each claim that an assumption may move."""
+    return (one.experiment.seconds[scale] + START_SECONDS) * len(one.range.others) / len(one.outcomes)
 
 
 def _runs(asked: Sequence[_Asked], scale: Scale, jobs: int, progress: Progress | None) -> list[list[VariedRun]]:

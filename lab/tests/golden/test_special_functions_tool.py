@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hwsim
-from hwsim.arithmetic.mufu import NAMES, NARROW
+from hwsim.arithmetic.mufu import NAMES, NARROW, WITH_FAST
 
 TOOL = Path(__file__).parents[2] / "tools" / "record" / "special_functions.py"
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden" / "h200_mufu" / "results.npz"
@@ -34,6 +34,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_it_records_every_function_of_mufu(tool: ModuleType) -> None:
     recorded = {name.removesuffix(tool.FAST) for name in tool.NAMES}
     assert recorded | set(tool.NARROW) == set(NAMES) and tuple(tool.NARROW) == NARROW
+    assert {name.removesuffix(tool.FAST) for name in tool.NAMES if name.endswith(tool.FAST)} == set(WITH_FAST)
     source = tool.source_of(["ex2.approx.f16", "tanh", "expf", "expf fast"])
     assert [line in source for line in ("ex2.approx.f16x2 %0", "tanh.approx.f32 %0", "y = expf(x)")] == [True] * 3
 
@@ -66,3 +67,17 @@ def test_a_wrong_result_is_named(
     np.savez(path, **{"hash/__expf fast": hashes})
     assert not tool.check(path, ["__expf fast"], 2)
     assert "differs in codes 0x00000400 to 0x000007ff\n__expf fast: 1 of 2 chunks" in capsys.readouterr().out
+
+
+def test_a_function_that_was_not_recorded_is_named(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool, "ProcessPoolExecutor", ThreadPoolExecutor)
+    path = tmp_path / "results.npz"
+    hashes = [tool.mixed(at, hwsim.mufu("erff", np.arange(at, at + (1 << 10), dtype=np.uint32))) for at in (0, 1 << 10)]
+    np.savez(path, **{"hash/erff": np.array(hashes, np.uint64)})
+    monkeypatch.setattr(sys, "argv", ["tool", "check", str(path)])
+    assert tool.main() == 0 and "erff: 2 of 2" in capsys.readouterr().out  # the one that the file has
+    monkeypatch.setattr(sys, "argv", ["tool", "check", str(path), "--names", "erff", "tanhf"])
+    assert tool.main() == 2
+    assert capsys.readouterr().err == f"{path} has no hashes of tanhf; it has erff\n"

@@ -83,6 +83,32 @@ def test_known_survivors_and_planted_faults_are_of_lines_that_there_are():
         assert row["old"] in lines, row
         assert row["old"] not in row["new"]
     assert all(row["reason"] for row in known)
+    for test in (test for row in planted for test in row.get("tests", ())):
+        path, _, name = test.partition("::")
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), test
+        assert (ROOT / path).is_file(), test
+
+
+def main_module():
+    spec = importlib.util.spec_from_file_location("mutate_main", FOLDER / "__main__.py")
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    return main
+
+
+def test_planted_changes_run_the_tests_that_they_name(tmp_path, monkeypatch):
+    """A file that no sample is drawn from needs tests of its own; others have all tests of the file without them."""
+    main = main_module()
+    row = {"file": "hwsim/studies/workload.py", "old": "return tuple(by_sizes.values())", "new": "return ()"}
+    other = {"file": "hwsim/machines/cost.py", "old": "window_bytes=moved // spread,", "new": "window_bytes=moved,"}
+    listed = tmp_path / "planted.yaml"
+    monkeypatch.setattr(main, "PLANTED", listed)
+    listed.write_text(yaml.safe_dump([{**row, "tests": ["tests/studies/test_workload.py"]}, other]))
+    assert [one["stages"] for one in main.planted("python")] == [(("tests/studies/test_workload.py",),), main.MACHINES]
+    assert main.planted("c") == []
+    listed.write_text(yaml.safe_dump([row]))
+    with pytest.raises(SystemExit, match=r"workload\.py has no tests of its own; give the row `tests`"):
+        main.planted("python")
 
 
 def outcomes(sample, outcome):
@@ -94,10 +120,7 @@ def outcomes(sample, outcome):
 
 
 def test_every_mutant_goes_through_its_first_stage_before_one_goes_through_a_second():
-    path = FOLDER / "__main__.py"
-    spec = importlib.util.spec_from_file_location("mutate_main", path)
-    main = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(main)
+    main = main_module()
 
     def outcome(done, mutant):
         if mutant == "b":

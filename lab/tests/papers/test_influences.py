@@ -172,6 +172,24 @@ def test_claims_that_do_not_hold_are_run_with_other_values_once(planted: list[Va
     assert len(text.splitlines()) == 2 + 4
 
 
+def test_what_costs_least_for_a_claim_is_varied_first_until_time_is_up(
+    planted: list[Variation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operands move one claim by one run, the clock one claim by two; a clock that ticks once a look ends it."""
+    found = reproduce.reproduce(["tf32-tf64"])
+    costs = {influences.OPERANDS: 52.0, "sustained_clock_mhz.tf32 of a100": 104.0}
+    asked = list(influences._asked(found))
+    names = [influences.OPERANDS if one.assumption is None else one.assumption.name for one in asked]
+    assert dict(zip(names, (influences._cost(one, "quick") for one in asked), strict=True)) == costs
+    monkeypatch.setattr(influences, "_asked", lambda found: asked[::-1])
+    ticks = iter(range(100))
+    monkeypatch.setattr(influences, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    assert influences.vary_cheapest(found, "quick", 0) == 3 and not planted
+    assert influences.vary_cheapest(found, "quick", 2) == 2 and [one.value for one in planted] == [OTHER_SEED]
+    assert influences.vary_cheapest(found, "quick", 50) == 0 and [one.value for one in planted[1:]] == [1000.0, 1410.0]
+    assert influences.vary_cheapest(found, "quick", 50) == 0 and len(planted) == 3
+
+
 def test_the_command_says_how_long_and_gives_assumptions_as_json(
     planted: list[Variation], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

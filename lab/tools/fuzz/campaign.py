@@ -34,8 +34,8 @@ def _alarm(*_):
 
 
 def _outcome(case, number, limit):
-    """(word, what it reached, fault or None) of one case. limit: seconds of processor time, 0: HANG_S."""
-    signal.setitimer(signal.ITIMER_PROF, limit or HANG_S)
+    """(word, what it reached, fault or None) of one case. limit: seconds of processor time, at least HANG_S."""
+    signal.setitimer(signal.ITIMER_PROF, max(limit, HANG_S))
     try:
         said = case(number)
         return (said, [], None) if isinstance(said, str) else (said[0], list(said[1]), None)
@@ -207,7 +207,7 @@ def report(rows):
 
 def main(name, case, description, limit=0.0):
     """The command line of a campaign; exits with 1 where a case failed. limit: seconds of processor time of a
-    case, 0: HANG_S.
+    case, where it is more than HANG_S.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=2000, help="cases (default 2000)")

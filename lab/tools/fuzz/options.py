@@ -22,6 +22,7 @@ from hwsim.formats import FORMATS
 from hwsim.request.declarations import declared
 from hwsim.schemes import schemes
 
+LIMIT_S = 30.0  # of processor time: two runs may search their mappings, which takes about 4 s each
 NAMES = shipped()
 OPTIONS = [entry.option for entry in declared()]
 SIZES = (1, 2, 3, 8, 16, 17, 32, 64, 67, 100)
@@ -169,4 +170,4 @@ def case(number):
 
 
 if __name__ == "__main__":
-    main("options", case, __doc__.partition("\n")[0])
+    main("options", case, __doc__.partition("\n")[0], LIMIT_S)

@@ -1,8 +1,10 @@
 r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of what the chip could do at most.
 
     python lab/tools/library/fit_times.py FILE.csv.gz ... --out configs/libraries/cublas-13.1.times \
-        --sets seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4
+        --sets seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
+    python lab/tools/library/fit_times.py FILE.csv.gz ... --errors --out configs/libraries/cublas-13.1.times \
+        --sets ...                          # of the fit
 
 A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
 k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind), reductions (any: as
@@ -11,7 +13,9 @@ fit takes their median). A launch is the shortest launch_us of a chip's set. For
 hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, trees and
 networks. Writes OUT.npz and OUT.csv; rows of OUT.csv for kernels of which too few GEMMs are given stay. GEMMs with the
 same n and k are held out together. Of GEMMs without a group, whose sizes were drawn, a part is taken. --compare prints
-how far `hwsim.run(library=)` is off, and fits nothing. Needs scipy, lightgbm and PyTorch.
+how far `hwsim.run(library=)` is off, and fits nothing. --errors fits nothing either: of the FILEs' GEMMs it takes those
+that are in none of the sets, nor like one in them, and writes their mean error into the rows of OUT.csv that have at
+least LEAST_GEMMS of them. Needs scipy, lightgbm and PyTorch.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ import hwsim
 from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor, factor_of
 from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
@@ -358,6 +362,43 @@ def rows_with(gemms: list[Recorded], sums: Sums, errors: np.ndarray) -> dict[Key
     return {key: with_gemms(row, key, gemms, errors) for key, row in rows.items()}
 
 
+def left_out(rows: list[Row], sets: str) -> list[Row]:
+    """Rows of sets that a fit has not, without calls that it has too. Raises SystemExit without `sets`."""
+    if not sets:
+        raise SystemExit("--errors: name the sets of the fit by --sets, so that none of their GEMMs counts")
+    of_fit = {_call_of(row) for row in rows if row["set"] in sets.split(",")}
+    return [row for row in rows if row["set"] not in sets.split(",") and _call_of(row) not in of_fit]
+
+
+def _call_of(row: Row) -> tuple[str, ...]:
+    """What tells calls apart on all chips."""
+    return tuple(row.get(name) or "" for name in ("kind", "a_layout", "b_layout", "batch", "m", "n", "k"))
+
+
+def rows_with_errors(rows: dict[Key, TimeRow], gemms: list[Recorded], errors: np.ndarray) -> dict[Key, TimeRow]:
+    """Rows with the mean error of GEMMs that are not in the fit; as they are where there are less than LEAST_GEMMS."""
+    out = {}
+    for key, row in rows.items():
+        of_key = [abs(error) for gemm, error in zip(gemms, errors, strict=True) if gemm.key == key]
+        is_told = len(of_key) >= LEAST_GEMMS
+        out[key] = replace(row, mean_error=float(np.mean(of_key))) if is_told else row
+    return out
+
+
+def write_errors(rows: list[Row], sets: str, out: Path) -> None:
+    """Write the mean errors of the rows of OUT.csv, and print them by group."""
+    before, factor, gemms = rows_of(f"{out.name}.csv"), factor_of(f"{out.name}.npz"), recorded(left_out(rows, sets))
+    assert factor is not None
+    sums = {key: np.array(row.numbers) for key, row in before.items()}
+    errors = np.array([predicted(gemm, sums, factor) / gemm.us - 1 for gemm in gemms])
+    kept = ~np.isnan(errors)
+    gemms, errors = [gemm for gemm, is_kept in zip(gemms, kept, strict=True) if is_kept], errors[kept]
+    report_groups(gemms, errors)
+    after = rows_with_errors(before, gemms, errors)
+    write_rows(after, out)
+    print(f"{sum(after[key] is not before[key] for key in after)} of {len(after)} rows")
+
+
 def write_rows(rows: dict[Key, TimeRow], out: Path) -> None:
     """Write the file of numbers."""
     with out.with_name(out.name + ".csv").open("w", newline="") as file:
@@ -424,6 +465,7 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--sets", default="", help="only these sets of the files, with commas")
     parser.add_argument("--parts", type=int, default=PARTS, help="parts held out in turn; 0: no errors are found")
+    parser.add_argument("--errors", action="store_true", help="write mean errors by GEMMs beyond --sets; fit nothing")
     parser.add_argument("--rows", metavar="DEVICE,SET", help="FILE is measured JSON; write its rows to OUT.csv.gz")
     arguments = parser.parse_args()
     if arguments.rows:
@@ -434,6 +476,9 @@ def main() -> int:
             writer.writeheader()
             writer.writerows(rows)
         return 0
+    if arguments.errors:
+        write_errors(read(arguments.file, ""), arguments.sets, arguments.out)
+        return 0
     rows = read(arguments.file, arguments.sets)
     if arguments.compare:
         compare(rows)
@@ -442,12 +487,17 @@ def main() -> int:
     return 0
 
 
+def report_groups(gemms: list[Recorded], errors: np.ndarray) -> None:
+    """Print the errors of GEMMs that were held out, by chip and group."""
+    groups = np.array([f"{gemm.row['device']} {gemm.row.get('group') or 'sizes drawn'}" for gemm in gemms])
+    for group in sorted(set(groups[~np.isnan(errors)])):
+        report(f"held out: {group}", errors[(groups == group) & ~np.isnan(errors)])
+
+
 def write(gemms: list[Recorded], out: Path, parts: int) -> None:
     """Fit, and write both files."""
     errors = held_out_errors(gemms, parts)
-    groups = np.array([f"{gemm.row['device']} {gemm.row.get('group') or 'sizes drawn'}" for gemm in gemms])
-    for group in sorted(set(groups)) if parts else []:
-        report(f"held out: {group}", errors[(groups == group) & ~np.isnan(errors)])
+    report_groups(gemms, errors)
     sums, factor = both(gemms)
     before = rows_of(f"{out.name}.csv") if out.with_name(f"{out.name}.csv").exists() else {}
     write_rows(before | rows_with(gemms, sums, errors), out)

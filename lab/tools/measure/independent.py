@@ -39,6 +39,8 @@ from hwsim.cli.progress import ProgressBar
 from hwsim.errors import HwsimError, InputError
 from hwsim.formats import format_of
 from hwsim.libraries.cublas.versions import versions
+from hwsim.libraries.gemm_call import GemmCall
+from hwsim.libraries.times import kernel_seconds
 from hwsim.machines.load import with_other_arrays
 
 PACKAGE = "aiconfigurator_core"
@@ -209,9 +211,7 @@ def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
     call = {"m": m, "n": n, "k": k, "device": device, "format": format, "output": FORMATS[format][1]}
     call |= {"b_layout": "columns", "exact": False, "threads": 1}
     if way != "estimate":
-        seconds = hwsim.run(**call, library=way).seconds
-        assert seconds is not None
-        return seconds * 1e6
+        return by_library(device, format, sizes, way)
     chip = hwsim.device(device)
     bits, result = format_of(format).bits, format_of(FORMATS[format][1]).bits
     held = (COPIES * n * k + m * k) * bits / 8 + m * n * result / 8
@@ -226,18 +226,37 @@ def simulated(device: str, format: str, sizes: Sizes, way: str) -> float:
     return min(found)
 
 
+def by_library(device: str, format: str, sizes: Sizes, name: str) -> float:
+    """Microseconds of a library's call without a launch, as `hwsim.run(library=)` says them; no program is simulated.
+
+    Raises InputError where no times of such kernels are known.
+    """
+    m, n, k = sizes
+    library = hwsim.library(name, device=device)
+    call = GemmCall(m=m, n=n, k=k, format=format, output=FORMATS[format][1], b_layout="columns")
+    times = library.times(call, library.choose(call))
+    if times is None:
+        raise InputError(f"{device}: no times of {name} for {m} x {n} x {k} are known; leave it out of --ways")
+    return kernel_seconds(hwsim.device(device), call, times) * 1e6
+
+
 def ways_of(device: str) -> tuple[str, ...]:
     """The ways in which a device's times are simulated."""
     return ("estimate", *dict.fromkeys(x.library for x in versions() if device in x.devices))
 
 
 def compare(
-    rows: Sequence[Measured], device: str, format: str, launch_us: float, progress: Callable[[float], None]
+    rows: Sequence[Measured],
+    device: str,
+    format: str,
+    launch_us: float,
+    ways: Sequence[str],
+    progress: Callable[[float], None],
 ) -> list[Compared]:
-    """Each row in each way. progress: called with the share done."""
+    """Each row in each of the ways. progress: called with the share done."""
     found = []
     for i, row in enumerate(rows):
-        for way in ways_of(device):
+        for way in ways:
             found.append(Compared(row, way, simulated(device, format, row.sizes, way) + launch_us))
         progress((i + 1) / len(rows))
     return found
@@ -279,6 +298,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--format", choices=tuple(FORMATS), default="bf16", help="e4m3: its rows hold the quantisation of A"
     )
+    parser.add_argument("--ways", help="estimate or a library's name, with commas (all that a chip has)")
     parser.add_argument("--shapes", type=int, default=SHAPES, help="shapes of each chip")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--tables", type=Path, help="folder of systems (default: that of the installed package)")
@@ -301,6 +321,9 @@ def main(given: Sequence[str] | None = None) -> int:
 def _of_chip(chip: str, arguments: argparse.Namespace) -> dict[str, object]:
     if chip not in SYSTEMS:
         raise InputError(f"--chips: got {chip!r}; allowed: {', '.join(SYSTEMS)}")
+    ways = ways_of(chip) if arguments.ways is None else tuple(arguments.ways.split(","))
+    if unknown := sorted(set(ways) - set(ways_of(chip))):
+        raise InputError(f"--ways: got {unknown[0]!r}; allowed for {chip}: {', '.join(ways_of(chip))}")
     if arguments.format not in hwsim.device(chip).native:
         raise InputError(f"--format: {chip} has no {arguments.format}; leave it out of --chips")
     name = FORMATS[arguments.format][0]
@@ -313,7 +336,7 @@ def _of_chip(chip: str, arguments: argparse.Namespace) -> dict[str, object]:
     if not drawn:
         raise InputError(f"{chip}: no shape of 2^30 to 2^39 multiply-adds of {name} in all of {', '.join(tables)}")
     with closing(ProgressBar(sys.stderr)) as progress:
-        rows = compare(drawn, chip, arguments.format, launch, progress)
+        rows = compare(drawn, chip, arguments.format, launch, ways, progress)
     return {
         "tables": list(tables),
         "launch_us": launch,

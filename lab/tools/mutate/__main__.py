@@ -4,6 +4,7 @@ python lab/tools/mutate c [--count 200] [--log FILE]        # kernels: dot units
 python lab/tools/mutate python [--count 200] [--log FILE]   # lowering, machines, timing, provenance
 python lab/tools/mutate c --again --log FILE                # those that survived, once more (after a test was written)
 python lab/tools/mutate c --again --tests TEST --log FILE   # the same by this test alone; what it misses stays open
+python lab/tools/mutate python --planted                    # the changes of planted.yaml, by the tests that each names
 
 The sample is the first places by a hash of seed, file and change, so that an edit elsewhere leaves it. The tests of a
 file are in stages; every mutant of the sample goes through its first stage before one goes through a second. A mutant
@@ -97,26 +98,35 @@ def mutants(language, seed):
             key = f"{seed}|{name}|{old}|{new}|{seen[old, new]}"
             found.append((hashlib.sha256(key.encode()).hexdigest(), name, site, old, new))
     found.sort(key=lambda one: one[0])
+    stages = targets(language)
     return [
-        {"id": key[:12], "file": name, "line": site.line, "old": old, "new": new, "site": site}
+        {"id": key[:12], "file": name, "line": site.line, "old": old, "new": new, "site": site, "stages": stages[name]}
         for key, name, site, old, new in found
     ]
 
 
 def planted(language):
-    """The mutants of planted.yaml. Raises SystemExit where a line is not there, or not alone."""
+    """The mutants of planted.yaml; their one stage are the tests that the row names, else all stages of the file.
+
+    Raises SystemExit where a line is not there, or not alone, and where no test is known for it.
+    """
     found, stages = [], targets(language)
     for row in yaml.safe_load(PLANTED.read_text()):
         name, old, new = row["file"], row["old"], row["new"]
-        if name not in stages:
+        if name.endswith(".py") != (language == "python"):
             continue
+        of_row = (tuple(row["tests"]),) if "tests" in row else stages.get(name)
+        if of_row is None:
+            raise SystemExit(f"{PLANTED}: {name} has no tests of its own; give the row `tests`")
         text = (ROOT / name).read_text()
         if text.count(old) != 1:
             raise SystemExit(f"{PLANTED}: {name} has {text.count(old)} lines {old!r}; allowed: one")
         start = text.index(old)
         site = Site(start, start + len(old), new, text.count("\n", 0, start) + 1)
         key = hashlib.sha256(f"planted|{name}|{old}|{new}".encode()).hexdigest()[:12]
-        found.append({"id": key, "file": name, "line": site.line, "old": old, "new": new, "site": site})
+        found.append(
+            {"id": key, "file": name, "line": site.line, "old": old, "new": new, "site": site, "stages": of_row}
+        )
     return found
 
 
@@ -264,19 +274,18 @@ class Sample:
                 self.counting -= 1
 
 
-def campaign(language, wanted, untried, passed, times, given, tell):
+def campaign(wanted, untried, passed, times, given, tell):
     """Try `untried` mutants until `wanted` count, and finish the `passed` ones: pairs of a mutant and its stages.
 
     Calls tell(row) for each stage of each. Every process has a tree of its own.
     """
-    stages = targets(language)
     folder = Path(tempfile.mkdtemp(prefix="mutate-", dir=given.folder))
     try:
         first = Tree(folder / "first", given.alone).make(jobs=given.processes)
         trees = [Tree(folder / f"tree{i}", given.alone).make(first) for i in range(given.processes)]
-        if given.tests:
-            stages = dict.fromkeys(stages, (tuple(given.tests),))
-        used = dict.fromkeys(stage for one in (*untried, *(x[0] for x in passed)) for stage in stages[one["file"]])
+        tried = (*untried, *(one for one, _ in passed))
+        stages = {one["id"]: (tuple(given.tests),) if given.tests else one["stages"] for one in tried}
+        used = dict.fromkeys(stage for of_one in stages.values() for stage in of_one)
         sample = Sample(untried, wanted, [(done, -i, one) for i, (one, done) in enumerate(passed, 1)], given.minutes)
         usual, unsound = usual_times(trees, used, times, tell), {}
 
@@ -284,7 +293,7 @@ def campaign(language, wanted, untried, passed, times, given, tell):
             while (taken := sample.take()) is not None:
                 done, _, mutant = taken
                 try:
-                    row = trial(trees[i], first, mutant, stages[mutant["file"]], done, usual, unsound)
+                    row = trial(trees[i], first, mutant, stages[mutant["id"]], done, usual, unsound)
                 except Exception as error:  # told, and counted as no result
                     row = {key: mutant[key] for key in FIELDS} | {"outcome": "error", "by": repr(error)}
                 sample.ended(taken, row)
@@ -381,7 +390,7 @@ def main():
 
     wanted = len(untried) if given.again or given.planted else given.count - counting
     if not given.summary and (wanted > 0 or passed):
-        campaign(given.language, wanted, untried if wanted > 0 else [], passed, times, given, tell)
+        campaign(wanted, untried if wanted > 0 else [], passed, times, given, tell)
     sys.exit(1 if report(list(rows.values())) else 0)
 
 

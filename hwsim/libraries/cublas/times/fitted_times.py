@@ -31,9 +31,9 @@ Key = tuple[int, str, bool, bool]
 class TimeRow:
     """Of kernels of one algorithm with operands of one format, with or without slices of K and a bias.
 
-    numbers: microseconds per quantity. gemms: recorded ones that it was fitted to. mean_error: relative, of the times
-    of each quarter of them by numbers fitted to the others. chips, batch_chips: on which they were recorded, and on
-    which batches of them were.
+    numbers: microseconds per quantity. gemms: recorded ones that it was fitted to. mean_error: relative, of GEMMs
+    that are not in the fit; where few were recorded, of each quarter of a fit by the others. chips, batch_chips: on
+    which they were recorded, and on which batches of them were.
     """
 
     numbers: tuple[float, ...]
