@@ -21,6 +21,7 @@ from hwsim.report.text.words import percent, plural
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
     from hwsim.frameworks.repeated import Ready
+    from hwsim.frameworks.torch.compiled_notes import Notes
     from hwsim.frameworks.torch.place import Place
     from hwsim.gemm.record import Gemm
 
@@ -144,11 +145,12 @@ class Record:
     every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
     add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
     record. attention_observer: called with the place, query, key, value and result of each attention. not_caught: calls
-    by name; macs_not_caught: multiply-accumulates of these, as far as they are known; substitutes: of products that
-    another kernel than the library's was computed for. unknown_orders: calls whose kernel adds in an order that is not
-    known, and macs_unordered. macs_asked: of products for which a library was asked. own_kernels: calls without
-    products that have the order of PyTorch's kernel, by operator. not_swapped: {class of modules: their names}.
-    progress: told of each product.
+    by name; macs_not_caught: multiply-accumulates of these, as far as they are known; macs_plain: by layer, those that
+    settings leave to PyTorch ("plain"), as far as they are known. substitutes: of products that another kernel than the
+    library's was computed for. unknown_orders: calls whose kernel adds in an order that is not known, and
+    macs_unordered. macs_asked: of products for which a library was asked. own_kernels: calls without products that have
+    the order of PyTorch's kernel, by operator. compiled: notes on compiled graphs that ran. not_swapped: {class of
+    modules: their names}. progress: told of each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -156,12 +158,14 @@ class Record:
         self.layers: dict[tuple[str, str, str], LayerRecord] = {}
         self.not_caught: Counter[str] = Counter()
         self.macs_not_caught: Counter[str] = Counter()
+        self.macs_plain: Counter[str] = Counter()
         self.substitutes: Counter[str] = Counter()
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
         self.macs_asked = 0
         self.own_kernels: Counter[str] = Counter()
         self.own_evidence: dict[str, str] = {}
+        self.compiled: Notes | None = None
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.attention_observer: Any = None
@@ -188,6 +192,10 @@ class Record:
         if macs is not None:
             self.macs_not_caught[name] += macs
 
+    def left_plain(self, layer: str, macs: int | None) -> None:
+        """Count a product that the settings leave to PyTorch; macs: None where nobody counts them."""
+        self.macs_plain[layer] += macs or 0
+
     @property
     def computed_share(self) -> float | None:
         """The share of all multiply-accumulates that hwsim computed, in any order; None: there were none."""
@@ -205,7 +213,7 @@ class Record:
     @property
     def _everything(self) -> int:
         """All multiply-accumulates that were counted."""
-        return self.total().macs + self.macs_not_caught.total()
+        return self.total().macs + self.macs_not_caught.total() + self.macs_plain.total()
 
     @property
     def uncounted(self) -> list[str]:
@@ -236,7 +244,11 @@ class Record:
             not_caught={name: n for name, n in self.not_caught.items() if name not in self.substitutes},
             substituted={name: n for name, n in self.not_caught.items() if name in self.substitutes},
             unknown_orders=dict(self.unknown_orders),
-            hints=hints_for(list(self.not_caught), HINTS),
+            hints=(
+                *hints_for(list(self.not_caught), HINTS),
+                *([] if self.compiled is None else self.compiled.sentences),
+            ),
+            left=self.macs_plain.total() / self._everything if self._everything else 0.0,
         )
 
     def measures(self, place: Place) -> bool:
@@ -338,6 +350,7 @@ class Record:
             "total": self.total().to_dict(),
             "not_caught": dict(self.not_caught),
             "macs_not_caught": dict(self.macs_not_caught),
+            "macs_plain": dict(self.macs_plain),
             "substitutes": dict(self.substitutes),
             "unknown_orders": dict(self.unknown_orders),
             "own_kernels": {
@@ -394,6 +407,11 @@ class Record:
                 lines.append(f"computed: {_counted(name, count, self.substitutes[name])}")
             else:
                 lines.append(f"not caught: {_counted(name, count, self.macs_not_caught[name], 'call')}")
+        for layer, macs in sorted(self.macs_plain.items()):
+            where = f"layer {layer}" if layer else "products outside of modules"
+            lines += (
+                [f'left to PyTorch ("plain"): {where}, {percent(macs / self._everything)} of the MACs'] if macs else []
+            )
         for name, count in sorted(self.unknown_orders.items()):
             lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
         of_level: dict[str, list[str]] = {}

@@ -166,6 +166,12 @@ class _OfThread(threading.local):
 _OF_THREAD = _OfThread()
 
 
+def outer_layer() -> str:
+    """The name of the innermost module that runs in this thread, as eager code sees it; "": none."""
+    stack = _OF_THREAD.names[_OF_THREAD.depth - 1].stack if _OF_THREAD.depth else []
+    return stack[-1] if stack else ""
+
+
 @contextlib.contextmanager
 def naming() -> Iterator[Names]:
     """Inside, modules that this thread calls have names."""
