@@ -68,7 +68,8 @@ def attention(
     """torch.nn.functional.scaled_dot_product_attention: query (..., heads, rows, width), key and value alike.
 
     Of a plain layer it is PyTorch's own. Else it is the math form, or with library="pytorch" it has the bits of the
-    chip's fused kernel, where its order is known; else it is as near as the unit's own order is. Rows that a mask hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
+    chip's fused kernel, where its order is known; else it is as near as the unit's own order is. Rows that a mask
+    hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
     """
     if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
         return None

@@ -33,7 +33,7 @@ _OF_CHIPS: Mapping[Any, str] = {
 SHOWN_LAYERS = 3
 
 
-class Notes:
+class _Notes:
     """What was noted of graphs under one key.
 
     functions: {(the chip whose bits count, the chip of the layers' settings): {function: layers}}.
@@ -59,7 +59,7 @@ class Notes:
 
 
 #: By the key of settings, in this process.
-_NOTES: dict[str, Notes] = {}
+_NOTES: dict[str, _Notes] = {}
 
 
 def name_of_chips(func: Any) -> str | None:
@@ -72,7 +72,7 @@ def note_backend(key: str) -> None:
     """Note a backend that is not followed in a graph with products under the settings of `key`."""
     backend = torch._dynamo.symbolic_convert.InstructionTranslator.current_tx().output.compiler_fn
     if getattr(backend, "compiler_name", getattr(backend, "__name__", "")) == INDUCTOR:
-        _NOTES.setdefault(key, Notes()).is_of_inductor = True
+        _NOTES.setdefault(key, _Notes()).is_of_inductor = True
         warn_once(BY_INDUCTOR)
 
 
@@ -87,7 +87,7 @@ def note_function(key: str, layer: str, name: str) -> None:
         chips.append(arguments["device"].name if follows and arguments is not None else "this CPU")
     if chips[0] == chips[1]:
         return
-    notes = _NOTES.setdefault(key, Notes())
+    notes = _NOTES.setdefault(key, _Notes())
     functions = notes.functions.setdefault((chips[0], chips[1]), {})
     is_new = not functions
     layers = functions.setdefault(name, [])
@@ -97,13 +97,14 @@ def note_function(key: str, layer: str, name: str) -> None:
         warn_once(notes.sentences[-1])
 
 
-def notes_of(key: str) -> Notes | None:
-    """What was noted of graphs under the settings of `key`."""
-    return _NOTES.get(key)
+def notes_of(key: str) -> list[str]:
+    """What was noted of graphs under the settings of `key`, in sentences."""
+    notes = _NOTES.get(key)
+    return [] if notes is None else notes.sentences
 
 
 def _layers(names: list[str]) -> str:
     return ", ".join(names[:SHOWN_LAYERS]) + (", ..." if len(names) > SHOWN_LAYERS else "")
 
 
-__all__ = ["Notes", "name_of_chips", "note_backend", "note_function", "notes_of"]
+__all__ = ["name_of_chips", "note_backend", "note_function", "notes_of"]

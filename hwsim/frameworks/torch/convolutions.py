@@ -71,14 +71,20 @@ def memory_format(x: torch.Tensor, w: torch.Tensor) -> torch.memory_format:
 
 
 def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window: Window, place: Place) -> torch.Tensor:
-    """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue."""
+    """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue, or
+    added to the rounded result, as PyTorch does on GPUs.
+    """
     if is_plain(place.key, place.layer, place.stage):
         _count_plain(place, x.shape, w.shape, window)
         with _hidden():
             return torch.convolution(x, w, bias, *window.arguments)
     around = [(p, p) for p in window.padding]
     order = order_of(place, window.sizes(x.shape, w.shape), x, w, "forward")
-    return _convolved(x, w, bias, around, window, place, order).contiguous(memory_format=memory_format(x, w))
+    in_gemm = None if order.adds_bias else bias
+    result = _convolved(x, w, in_gemm, around, window, place, order).contiguous(memory_format=memory_format(x, w))
+    if bias is None or not order.adds_bias:
+        return result
+    return result + bias.reshape(-1, *(1 for _ in window.stride))
 
 
 def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
@@ -137,8 +143,8 @@ def _gradients(
 ) -> tuple[Any, ...]:
     """PyTorch's own gradients of a convolution: of the image, the filters and the bias, those that are wanted."""
     with _hidden():
-        found: tuple[Any, ...] = torch.ops.aten.convolution_backward(dy, x, w, None, *window.arguments, wanted)
-        return found
+        gradients: tuple[Any, ...] = torch.ops.aten.convolution_backward(dy, x, w, None, *window.arguments, wanted)
+        return gradients
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ The module knows tensors and results; it knows no setting and no operator.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,12 @@ from hwsim.report.text.words import percent, plural
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
     from hwsim.frameworks.repeated import Ready
-    from hwsim.frameworks.torch.compiled_notes import Notes
     from hwsim.frameworks.torch.place import Place
     from hwsim.gemm.record import Gemm
 
 MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
+SAMPLED_MATRICES = 8  # of a measured stack, spread over all
 GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions of a record
 TIMED = (
     "cycles, us (microseconds): of the products and fused attention alone; softmax, norms, optimizers, other "
@@ -165,7 +165,7 @@ class Record:
         self.macs_asked = 0
         self.own_kernels: Counter[str] = Counter()
         self.own_evidence: dict[str, str] = {}
-        self.compiled: Notes | None = None
+        self.compiled: Sequence[str] = ()
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.attention_observer: Any = None
@@ -246,7 +246,7 @@ class Record:
             unknown_orders=dict(self.unknown_orders),
             hints=(
                 *hints_for(list(self.not_caught), HINTS),
-                *([] if self.compiled is None else self.compiled.sentences),
+                *self.compiled,
             ),
             left=self.macs_plain.total() / self._everything if self._everything else 0.0,
         )
@@ -309,15 +309,14 @@ class Record:
     ) -> None:
         if out.dtype == torch.int32:
             return
-        added = None if c is None or not beta else _first_matrix(c.expand(out.shape))
-        out, (left, right) = _first_matrix(out), sampled
-        rows, columns = sample(*out.shape)
+        left, right = sampled
+        rows, columns = sample(*out.shape[-2:])
+        added = None if c is None or not beta else _some(c.expand(out.shape))[..., rows, :][..., columns]
+        got = _some(out)[..., rows, :][..., columns].double()
         exact = alpha * (left.double() @ right.double())
-        added = None if added is None else added[rows][:, columns]
         if added is not None:
             exact = exact + beta * added.double()
         plain = plain_product(left, right, added, alpha, beta, out.dtype).double()
-        got = out[rows][:, columns].double()
         is_finite, has_value = torch.isfinite(exact), torch.isfinite(got)
         entry.overflows += int((is_finite & ~has_value).sum())
         norm = _norm(exact[is_finite])
@@ -447,10 +446,10 @@ def sample(m: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _sampled(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows of A and columns of B of `sample`, of the first matrices of stacks."""
-    left, right = _first_matrix(a), _first_matrix(b)
-    rows, columns = sample(left.shape[0], right.shape[1])
-    return left[rows], right[:, columns]
+    """The rows of A and columns of B of `sample`, of some matrices of stacks."""
+    left, right = _some(a), _some(b)
+    rows, columns = sample(left.shape[-2], right.shape[-1])
+    return left[..., rows, :], right[..., columns]
 
 
 def _spread(size: int, most: int) -> torch.Tensor:
@@ -458,6 +457,6 @@ def _spread(size: int, most: int) -> torch.Tensor:
     return torch.linspace(0, size - 1, min(size, most)).long()
 
 
-def _first_matrix(x: torch.Tensor) -> torch.Tensor:
-    """A matrix, or the first one of a stack."""
-    return x if x.dim() == MATRIX else x[(0,) * (x.dim() - MATRIX)]
+def _some(x: torch.Tensor) -> torch.Tensor:
+    """A matrix, or matrices spread over a stack of them, as one stack."""
+    return x if x.dim() == MATRIX else x.flatten(0, -3)[_spread(x.shape[:-2].numel(), SAMPLED_MATRICES)]

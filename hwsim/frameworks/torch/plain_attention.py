@@ -67,9 +67,9 @@ def _gradients(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Te
         stack.enter_context(torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False))
         operands = q, k, v = [x.detach().requires_grad_() for x in (query, key, value)]
         result = F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
-        found = torch.autograd.grad(result, operands, grad)
+        gradients = torch.autograd.grad(result, operands, grad)
         _count(settings, layer, query, value, GRADIENTS)
-    return tuple(x.contiguous() for x in found)
+    return tuple(x.contiguous() for x in gradients)
 
 
 def _count(settings: str, layer: str, query: Tensor, value: Tensor, times: int) -> None:
