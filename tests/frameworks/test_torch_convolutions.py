@@ -17,6 +17,10 @@ from modern import kernels, operand, picked  # noqa: E402
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.frameworks.torch.convolution_order import is_stored_last  # noqa: E402
+from hwsim.gemm.convolution import conv_shape  # noqa: E402
+from hwsim.libraries.convolution_call import ConvolutionCall  # noqa: E402
+from hwsim.libraries.cudnn.provider import CUDNN  # noqa: E402
+from hwsim.libraries.protocol import LibraryRequest  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "lab" / "tools" / "record"))
@@ -188,3 +192,20 @@ def test_the_error_of_groups_is_of_all_of_them() -> None:
     (entry,) = run.record.layers.values()
     assert entry.error == pytest.approx(float((y - exact).norm() / exact.norm()), rel=0.2)
     assert entry.plain_error == pytest.approx(entry.error, rel=0.2) and entry.measured == 1
+
+
+def test_the_report_names_the_kernels_of_layers() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.nn.Linear(8, 8)).bfloat16()
+    x = torch.ones(2, 64, 8, 8).bfloat16().contiguous(memory_format=torch.channels_last)
+    with torch.no_grad(), hwsim.torch.emulate(device="h100", library="pytorch") as run:
+        model(x)
+    shape = conv_shape(x.shape, (64, 64, 3, 3), padding=1)
+    call = ConvolutionCall(shape=shape, format="bf16")
+    kernel = CUDNN.on(LibraryRequest(device="h100")).choose(call).kernel
+    first, second = run.to_dict()["layers"]
+    (name,) = first["kernels"]
+    assert name.startswith(kernel) and first["kernels"][name] == 1 and name not in second["kernels"]
+    assert f"kernel {name}: 1 call (0)" in run.report() and "kernel nvjet" in run.report()
+    with torch.no_grad(), hwsim.torch.emulate(device="h100") as run:
+        model(x)
+    assert "kernel " not in run.report() and not run.record.total().kernels

@@ -16,6 +16,7 @@ from hwsim.analysis.running_error import RunningError
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.frameworks.coverage import CoverageVerdict, hints_for
 from hwsim.frameworks.torch.plain import plain_product
+from hwsim.report.text.library_text import kernel_of
 from hwsim.report.text.words import percent, plural
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ TIMED = (
     "cycles, us (microseconds): of the products and fused attention alone; softmax, norms, optimizers, other "
     "operations and launches are left out"
 )
-SHOWN_NAMES = 4  # of modules that are not swapped
+SHOWN_NAMES = 4  # of modules that are not swapped, and of layers with a kernel
 #: What has calls simulated that are not caught, by a part of their names.
 HINTS = {
     "scaled_dot_product": "for attention's products use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
@@ -54,7 +55,8 @@ class LayerRecord:
     of ||got - plain|| / ||plain||, plain: PyTorch's own product; of `compared` calls, those whose plain product is not
     zero. overflows: elements of these rows and columns that are infinite or NaN where the fp64 product is finite.
     evidence: the weakest level behind instruction and order of summation ("": of no product); least_confidence: the
-    least probability that a library's kernel is the one that was computed, None where no library was asked.
+    least probability that a library's kernel is the one that was computed, None where no library was asked. kernels:
+    calls by the library's kernel and how it divides K.
     """
 
     calls: int = 0
@@ -66,6 +68,7 @@ class LayerRecord:
     overflows: int = 0
     evidence: str = ""
     least_confidence: float | None = None
+    kernels: Counter[str] = field(default_factory=Counter)
     errors: RunningError = field(default_factory=RunningError, repr=False)
     plain_errors: RunningError = field(default_factory=RunningError, repr=False)
     distances: RunningError = field(default_factory=RunningError, repr=False)
@@ -114,7 +117,7 @@ class LayerRecord:
             "plain_error",
         )
         more = ("distance", "largest_error", "overflows", "evidence", "least_confidence")
-        return {name: getattr(self, name) for name in (*names, *more)}
+        return {name: getattr(self, name) for name in (*names, *more)} | {"kernels": dict(self.kernels)}
 
     def note(self, gemm: Gemm) -> None:
         """Take the evidence of one product's record."""
@@ -123,6 +126,8 @@ class LayerRecord:
             if name in decisions:
                 self.evidence = weaker(self.evidence, decisions[name].evidence)
         kernel = decisions.get(KERNEL)
+        if name := kernel_of(gemm):
+            self.kernels[name] += 1
         self.least_confidence = least(self.least_confidence, None if kernel is None else kernel.confidence)
 
     def add(self, other: LayerRecord) -> None:
@@ -384,7 +389,15 @@ class Record:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([*lines, *([TIMED] if self.timing else []), *self.details()])
+        return "\n".join([*lines, *([TIMED] if self.timing else []), *self._kernels(), *self.details()])
+
+    def _kernels(self) -> list[str]:
+        """A line for each kernel of a library: how often it ran, and in which layers."""
+        lines = []
+        for name, count in sorted(self.total().kernels.items()):
+            layers = {layer or "-": None for (layer, _, _), entry in self.layers.items() if name in entry.kernels}
+            lines.append(f"kernel {name}: {plural(count, 'call')} ({_some_names(list(layers))})")
+        return lines
 
     def remarks(self) -> list[str]:
         """What the table does not say: the verdict, then each kind of call that was not simulated."""
@@ -421,9 +434,12 @@ class Record:
         if of_level and any(stage != "forward" for _, _, stage in self.layers):
             lines.append("not simulated: the gradients of these functions, which are PyTorch's for CPUs")
         for kind, names in sorted(self.not_swapped.items()):
-            shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
-            lines.append(f"not swapped: {len(names)} of {kind} ({shown})")
+            lines.append(f"not swapped: {len(names)} of {kind} ({_some_names(names)})")
         return lines
+
+
+def _some_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
 
 
 def weaker(left: str, right: str) -> str:
