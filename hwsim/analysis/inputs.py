@@ -44,7 +44,8 @@ def drawn(
     m: int, n: int, k: int, seed: int, format: str, distribution: str = NORMAL, lead: tuple[int, ...] = ()
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """A[..., m, k] and B[..., k, n] to be used as `format`, lead being their leading dimensions, of a distribution of
-    DISTRIBUTIONS: fp64 with all bits; int16: uniform over all values, whatever the distribution; any other format in fp32.
+    DISTRIBUTIONS: fp64 with all bits; int16: uniform over all values, whatever the distribution; any other format in
+    fp32.
     """
     rng, shapes = np.random.default_rng(seed), ((*lead, m, k), (*lead, k, n))
     if format == "int16":
