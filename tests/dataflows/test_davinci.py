@@ -35,6 +35,7 @@ def matmul(a, b, **options):
     return hwsim.matmul(a, b, device="ascend910a", scheme="sgemm-cube", **options)
 
 
+@pytest.mark.covering(("accumulation", "sb"), "specials")
 @pytest.mark.parametrize("specials", [False, True])
 @pytest.mark.parametrize("sb", [0, 6, 12, 15])
 @pytest.mark.parametrize("accumulation", ["termwise", "elementwise"])
@@ -100,6 +101,7 @@ def test_strided_and_transposed_operands():
     )
 
 
+@pytest.mark.covering("order", "options")
 @pytest.mark.parametrize("order", range(4))
 @pytest.mark.parametrize("options", [{}, {"accumulation": "elementwise"}])
 def test_every_legal_order_gives_the_same_bits(order, options):

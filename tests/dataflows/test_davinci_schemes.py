@@ -87,6 +87,7 @@ def test_epilogues_by_program_and_by_evaluator(how, slices, end):
     assert float(steps[-1].after) == float(np.asarray(program.c, np.float64)[-1, -1])
 
 
+@pytest.mark.covering("how", "options")
 @EVERY_SCHEME
 @pytest.mark.parametrize("options", [{"buffering": "single"}, {"grid": (2, 1)}, {"n_fused": 1, "grid": (1, 2)}])
 def test_every_legal_order_gives_the_same_bits(how, options):
@@ -125,6 +126,7 @@ WIDE = {  # scheme, its options, operands
 EVERY_WIDE = pytest.mark.parametrize("how", WIDE)
 
 
+@pytest.mark.covering("how", ("options", "total"))
 @EVERY_WIDE
 @pytest.mark.parametrize(
     ("options", "total"),

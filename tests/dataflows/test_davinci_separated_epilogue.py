@@ -60,6 +60,7 @@ def operands(shape: tuple[int, int, int], epilogue: dict[str, Any], specials: bo
     return {"a": a, "b": b, "c": c, **given}
 
 
+@pytest.mark.covering(("scheme", "options"), "epilogue")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
 @pytest.mark.parametrize(("scheme", "options"), SCHEMES, ids=str)

@@ -61,6 +61,7 @@ def test_the_bits_are_the_staged_kernels(scheme, device, k):
     assert found.options["staging"] == "none" and found.cycles > 0
 
 
+@pytest.mark.covering("machine", ("device", "options"), "scheme")
 @pytest.mark.parametrize("machine", [functional.run, reference.run])
 @pytest.mark.parametrize(
     ("device", "options"),
