@@ -174,6 +174,7 @@ def planned(scheme, device, options, split_k, seed=3):
     return direct, program, load(device), given
 
 
+@pytest.mark.covering(("scheme", "device", "options"), "split_k")
 @pytest.mark.parametrize(("scheme", "device", "options"), ORDERS)
 @pytest.mark.parametrize("split_k", [1, 2])
 def test_every_legal_order_gives_the_same_bits(scheme, device, options, split_k):

@@ -86,6 +86,7 @@ def wide_fields(shape, rng):
     return np.where(finite, (x.view(np.uint64) | low).view(np.float64), x)
 
 
+@pytest.mark.covering("call", "device")
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]}{'C' * call[1]}{'b' * call[2]}{call[3] or ''}")
 @pytest.mark.parametrize("device", IN_FP64)
 def test_a_program_in_fp64_gives_the_evaluators_bits(device, call):

@@ -1,5 +1,5 @@
 """The part of the manifest's cases that every run of the tests makes: each kind of case on each device, with each
-scheme, format, option and kind of operand. The others are marked slow.
+scheme and option, each format of each family of devices, each kind of operand in each format. The others are slow.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator
 
 from cases import Case
 
+from hwsim.devices import load, names
+
 #: Keywords that a feature of their own names.
 NAMED = {"device", "scheme", "format"}
+FAMILIES = {name: load(name).family for name, _ in names()}
 
 
 def sample(cases: Iterable[Case]) -> list[Case]:
@@ -32,9 +35,9 @@ def features(case: Case) -> Iterator[tuple[str, ...]]:
     yield "call", case["call"]
     yield "device", part, device
     yield "scheme", part, scheme
-    yield "format", device, fmt
+    yield "format", FAMILIES.get(device, device), fmt
     for spec in case["arrays"].values():
-        yield "kind of operand", str(spec.get("kind")), fmt or scheme
+        yield "kind of operand", spec["kind"], spec["format"]
     for name in keywords.keys() - NAMED:
         value = keywords[name]
         yield "option", name, str(value) if isinstance(value, (str, bool)) else ""
