@@ -442,14 +442,15 @@ def codes_of(array: npt.NDArray[Any], fmt: Format) -> npt.NDArray[Any]:
 
 def _check_width(codes: npt.NDArray[Any], fmt: Format) -> None:
     """Raise InputError for a code in a byte that has more bits than the format."""
-    is_wide = codes >= 1 << fmt.bits
-    if not is_wide.any():
+    high_bits = codes & np.uint8((1 << BYTE_BITS) - (1 << fmt.bits))
+    if not high_bits.any():
         return
-    at = tuple(map(int, np.unravel_index(int(np.argmax(is_wide)), codes.shape)))
-    place = f" at {list(at)}" if at else ""
+    number = int(np.argmax(high_bits.reshape(-1) != 0))
+    code = int(codes.reshape(-1)[number : number + 1].max())
+    place = f" at {list(map(int, np.unravel_index(number, codes.shape)))}" if codes.ndim else ""
     packed = PACKED if 2 * fmt.bits == BYTE_BITS else ""
     raise InputError(
-        f"{int(float(codes[at])):#04x}{place} is no code of {fmt.name}, which has {fmt.bits} bits; "
+        f"{code:#04x}{place} is no code of {fmt.name}, which has {fmt.bits} bits; "
         f"allowed: a byte for each element, below {1 << fmt.bits:#x}{packed}"
     )
 

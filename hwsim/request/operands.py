@@ -106,7 +106,7 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     operands = ProductOperands(
         left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn, own_formats=own_formats
     )
-    return _with_scales(operands, options, scheme) if _is_scaled(options, scheme) else operands
+    return _with_scales(operands, options, scheme, (a, b)) if _is_scaled(options, scheme) else operands
 
 
 def _pair(a: AnyArray, b: AnyArray, options: CallOptions) -> tuple[Operand, Operand]:
@@ -138,8 +138,10 @@ def _check_unscaled(options: CallOptions, scheme: Scheme, what: str) -> None:
         raise UnsupportedError(f"scales of {what}: not computed; give plain operands, or single matrices")
 
 
-def _with_scales(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
-    """The operands with their scales: those that were given, or by the scheme's quantisation."""
+def _with_scales(
+    operands: ProductOperands, options: CallOptions, scheme: Scheme, given: tuple[AnyArray | None, AnyArray | None]
+) -> ProductOperands:
+    """The operands with their scales: those that were given, or by the scheme's quantisation. given: A and B."""
     if operands.lead:
         _check_unscaled(options, scheme, "stacks of matrices")
     problem = options.problem
@@ -152,8 +154,20 @@ def _with_scales(operands: ProductOperands, options: CallOptions, scheme: Scheme
         return _quantized(operands, options, scheme)
     if operands.left is None or operands.right is None:
         raise InputError("scales belong to arrays: give A and B; for cycles alone a scheme says where scales are")
+    _check_codes_have_a_format(operands, given)
     left, right = scaled_pair(operands.left, operands.right, *arrays, problem.tensor_scales)
     return _checked_scales(replace(operands, left=left, right=right))
+
+
+def _check_codes_have_a_format(operands: ProductOperands, given: tuple[AnyArray | None, AnyArray | None]) -> None:
+    """Raise InputError for unsigned integers that were taken as numbers: beside scales they are codes."""
+    for name, array, side in zip("AB", given, (operands.left, operands.right), strict=True):
+        dtype = getattr(array, "dtype", None)
+        if side is not None and side.format == "fp32" and dtype is not None and dtype.kind == "u":
+            raise InputError(
+                f"{name} has dtype {dtype} and scales, but no format; give input_format= for codes (e4m3, e2m1, ...; "
+                "of A and B with a comma), or an array of an ml_dtypes format"
+            )
 
 
 def scaled_pair(

@@ -264,9 +264,8 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     of_mapping = {decision.name: decision for decision in gemm.decisions}
     is_asked = request.schedule.instruction is not None or request.mapping.get(INSTRUCTION.name)
     instruction_by: By = "user" if is_asked else "device"
-    by: By = of_mapping["instruction"].by if "instruction" in of_mapping else instruction_by
-    if by == "user" and not is_asked and gemm.problem.sparsity is not None:
-        by = "device"  # its instruction for a sparse A
+    by: By = of_mapping["instruction"].by if "instruction" in of_mapping else "device"
+    by = instruction_by if by == "device" else by
     if request.library is not None and request.schedule.instruction is not None:  # that of the library's kernel
         by = "library"
     numerics = str(evidence.of_numerics(device, gemm, unit))

@@ -40,6 +40,7 @@ RESULTS = (
         "tflops",
         "peak_fraction",
         "bound",
+        "roofline_bound",
     ),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
@@ -91,6 +92,7 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         "tflops": result.tflops,
         "peak_fraction": result.peak_fraction,
         "bound": None if result.cycles is None else verdict_of(result.times, advises=False).bound,
+        "roofline_bound": None if result.roofline is None else result.roofline.bound,
         "numerics_evidence": result.evidence.get("numerics"),
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),

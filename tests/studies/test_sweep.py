@@ -48,7 +48,8 @@ def test_rows_are_those_of_run_in_the_order_of_the_grid():
             assert row["refused"] == str(error) and row["cycles"] is None
             continue
         assert (row["cycles"], row["seconds"], row["tflops"]) == (found.cycles, found.seconds, found.tflops)
-        assert row["refused"] is None and row["bound"] == found.verdict.bound
+        assert row["refused"] is None and row["roofline_bound"] == found.roofline.bound
+        assert row["bound"] == found.verdict.bound != row["roofline_bound"]
         m, n, k = (int(side.partition("=")[2]) for side in row["chosen_tile"].split(","))
         assert {"m": m, "n": n, "k": k} == found.options["tile"]
         assert row["chosen_k_group"] == found.options["k_group"] == row["k"]

@@ -118,7 +118,7 @@ class GpuArray(NDArrayOperatorsMixin):
 
     def any(self, **more: Any) -> GpuArray:
         """Whether an element is true."""
-        return _by_host(np.any, (self,), more) if self.dtype != np.bool_ else _truth(self.memory.any(**more))
+        return _truth(self.memory.any(**more)) if self.dtype.kind in "bu" else _by_host(np.any, (self,), more)
 
     def all(self, **more: Any) -> GpuArray:
         """Whether each element is true."""

@@ -266,7 +266,7 @@ class TiledDataflow:
             wanted = seen.split_k_instructions.get(a)
             if wanted is not None:
                 return Instructions(device).like(recorded, wanted), "library", "of its kernels that leave slices of K"
-        return recorded, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
+        return recorded, "device", "native for the operands' formats" if is_native else ""
 
     def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _KernelChoice | TileChoice:
         """Choose the kernels and one tile for all of them; one kernel is compared with separate ones where both are

@@ -85,13 +85,18 @@ def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs:
 
 
 def formats_text(gemm: Gemm) -> str:
-    """The formats of A and B in memory, and of C."""
+    """The formats of A and B in memory, how many of their elements share a scale (rows x K), and the format of C."""
     a, b = gemm.problem.a.format, gemm.problem.b.format
     pieces = gemm.single.a_pieces, gemm.single.b_pieces
     if all(len(of_side) == 1 for of_side in pieces) and pieces[0][0].format == a == b:
         b = pieces[1][0].format  # operands of the unit's own formats, which may be two
     operands = f"A and B in {a}" if a == b else f"A in {a}, B in {b}"
-    return f"{operands}, C in {gemm.output} (--output FORMAT for another)"
+    scales = [
+        f", {name}'s scales {scale}"
+        for name, scale in (("A", gemm.problem.a.scale), ("B", gemm.problem.b.scale))
+        if scale is not None
+    ]
+    return f"{operands}{''.join(scales)}, C in {gemm.output} (--output FORMAT for another)"
 
 
 def run_text(result: Result, problem: str = "") -> str:
