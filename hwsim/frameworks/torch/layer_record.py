@@ -126,8 +126,8 @@ class LayerRecord:
             if name in decisions:
                 self.evidence = weaker(self.evidence, decisions[name].evidence)
         kernel = decisions.get(KERNEL)
-        if name := kernel_of(gemm):
-            self.kernels[name] += 1
+        if library_kernel := kernel_of(gemm):
+            self.kernels[library_kernel] += 1
         self.least_confidence = least(self.least_confidence, None if kernel is None else kernel.confidence)
 
     def add(self, other: LayerRecord) -> None:
