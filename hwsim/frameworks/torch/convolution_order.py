@@ -53,11 +53,11 @@ def order_of(
     if arguments is None or arguments.get("library") is None:
         return ConvolutionOrder()
     is_apart = arguments["library"] == PYTORCH and arguments["device"].family in pytorch().convolution_bias_apart
-    own = ConvolutionOrder(adds_bias=is_apart)
+    of_unit = ConvolutionOrder(adds_bias=is_apart)
     if shape is None or arguments["scheme"].name != NATIVE:
-        return own
+        return of_unit
     if chosen.scale is not None or chosen.gradient_format is not None:
-        return own
+        return of_unit
     operand = format_name(image.dtype)
     switched = {} if settings.switches is None else settings.switches.arguments(chosen, place, operand)
     form = str(switched.get("format") or arguments.get("format") or operand)
@@ -66,7 +66,7 @@ def order_of(
     try:
         return ConvolutionOrder(*convolution_library(arguments["library"], arguments["device"], call))
     except UnsupportedError:  # the record then counts the convolution as left out
-        return own
+        return of_unit
 
 
 def is_stored_last(tensor: torch.Tensor) -> bool:

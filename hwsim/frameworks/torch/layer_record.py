@@ -128,8 +128,8 @@ class LayerRecord:
             if name in decisions:
                 self.evidence = weaker(self.evidence, decisions[name].evidence)
         kernel = decisions.get(KERNEL)
-        if of_library := kernel_of(gemm):
-            self.kernels[of_library] += 1
+        if library_kernel := kernel_of(gemm):
+            self.kernels[library_kernel] += 1
         self.least_confidence = least(self.least_confidence, None if kernel is None else kernel.confidence)
 
     def add(self, other: LayerRecord) -> None:
