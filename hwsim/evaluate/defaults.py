@@ -82,8 +82,7 @@ def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
             )
         if plan.arithmetic == "fp64" and plan.split == "round" and spec.d != "fp64":
             raise UnsupportedError(
-                f"scheme {plan.scheme}: arithmetic='fp64' with split='round' needs a unit that gives fp64; this one "
-                f"gives {spec.d}. Sums of {spec.d} terms are added in fp32, or with arithmetic='exact'"
+                f"scheme {plan.scheme}: arithmetic='fp64' with split='round' adds fp64 terms; this unit gives {spec.d}"
             )
     if any(isinstance(node, OperandSum | Depth) for node in nodes_of(plan.combine)) and not is_whole:
         raise UnsupportedError(f"scheme {plan.scheme}: sums of operands are for integer arithmetic")

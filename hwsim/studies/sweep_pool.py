@@ -155,7 +155,7 @@ def rows_of(
                 journal.append(task.device, task.key, row)
             yield task.key, row
         return
-    size = 1 if tasks[0].exact else max(1, min(BATCH, len(tasks) // jobs))
+    size = 1 if tasks[0].exact else batch_size(len(tasks), jobs)
     batches = iter([tasks[i : i + size] for i in range(0, len(tasks), size)])
     try:
         with WorkerGroup("fork" if sys.platform == "linux" else "spawn") as group:
@@ -174,6 +174,11 @@ def rows_of(
             "a process of the sweep was killed, as for want of memory; finished points are in the journal: "
             "run it again, with fewer --jobs"
         ) from error
+
+
+def batch_size(count: int, jobs: int) -> int:
+    """How many of `count` timed points a worker takes at once: rows, and progress with them, come after each batch."""
+    return max(1, min(BATCH, count // (AHEAD * jobs)))
 
 
 class _WorkerJournal:

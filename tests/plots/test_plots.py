@@ -467,14 +467,15 @@ def test_options_of_one_scheme_give_no_panel_of_their_own():
     """Where two schemes cross is seen in one panel, also if one of them alone has slices."""
     ways = (("native", None), ("ozaki-int8", 8))
     rows = [
-        {"device": "h200", "scheme": scheme, "slices": slices, "m": n, "n": n, "k": n, "tflops": 1.0 + index * n}
+        {"device": device, "scheme": scheme, "slices": slices, "m": n, "n": n, "k": n, "tflops": 1.0 + index * n}
+        for device in ("h100", "h200")
         for index, (scheme, slices) in enumerate(ways)
         for n in (64, 128)
     ]
     figure = plots.over(rows, "size", "tflops")
-    assert len(figure.axes) == 1 and set(lines(figure)) == {"native", "ozaki-int8, slices 8"}
+    assert len(figure.axes) == 1 and {"h200, native", "h200, ozaki-int8, slices 8"} < set(lines(figure))
     several = [row | {"slices": slices} for row in rows for slices in (7, 8)]
-    assert len(lines(plots.over(several, "size", "tflops"))) == 4
+    assert len(plots.over(several, "size", "tflops").axes) == 2
 
 
 def test_a_bound_has_its_slope_beside_the_lines():

@@ -392,6 +392,10 @@ def test_the_bound_of_a_row_is_the_verdicts():
     assert row["bound"] == found.verdict.bound != found.roofline.bound == "compute" and row["peak_fraction"] < 0.01
 
 
+def test_a_study_of_few_points_has_progress_before_its_end():
+    assert [sweep_pool.batch_size(count, 2) for count in (1, 30, 64, 1000)] == [1, 3, 8, 16]
+
+
 def lead_of(*rows, k=64):
     """The best points of errors by device, scheme and seed."""
     named = [
