@@ -89,6 +89,7 @@ PAGES: Mapping[str, Callable[[Path], None]] = {
     "invariance": _command("invariance --device b200 --library cublas --format bf16 --n 4096 --k 4096 --m 1:300:7"),
     "comparison": _comparison,
 }
+WIDE = ("run", "sweep", "diff")  # of which every run of the tests looks at a wide window, too
 
 
 @pytest.fixture(scope="session")
@@ -106,8 +107,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return write
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [
+        pytest.param(kind, width, marks=() if width == min(WIDTHS) or kind in WIDE else pytest.mark.slow)
+        for kind in PAGES
+        for width in WIDTHS
+    ],
+)
 def test_nothing_is_cut_at_any_width(chromium: Browser, written: Written, kind: str, width: int) -> None:
     chromium.open(written(kind), width=width)
     assert chromium.value("document.documentElement.scrollWidth") == width
