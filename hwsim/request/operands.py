@@ -139,9 +139,9 @@ def _check_unscaled(options: CallOptions, scheme: Scheme, what: str) -> None:
 
 
 def _with_scales(
-    operands: ProductOperands, options: CallOptions, scheme: Scheme, given: tuple[AnyArray | None, AnyArray | None]
+    operands: ProductOperands, options: CallOptions, scheme: Scheme, pair: tuple[AnyArray | None, AnyArray | None]
 ) -> ProductOperands:
-    """The operands with their scales: those that were given, or by the scheme's quantisation. given: A and B."""
+    """The operands with their scales: those that were given, or by the scheme's quantisation. pair: A and B."""
     if operands.lead:
         _check_unscaled(options, scheme, "stacks of matrices")
     problem = options.problem
@@ -154,14 +154,14 @@ def _with_scales(
         return _quantized(operands, options, scheme)
     if operands.left is None or operands.right is None:
         raise InputError("scales belong to arrays: give A and B; for cycles alone a scheme says where scales are")
-    _check_codes_have_a_format(operands, given)
+    _check_codes_have_a_format(operands, pair)
     left, right = scaled_pair(operands.left, operands.right, *arrays, problem.tensor_scales)
     return _checked_scales(replace(operands, left=left, right=right))
 
 
-def _check_codes_have_a_format(operands: ProductOperands, given: tuple[AnyArray | None, AnyArray | None]) -> None:
+def _check_codes_have_a_format(operands: ProductOperands, pair: tuple[AnyArray | None, AnyArray | None]) -> None:
     """Raise InputError for unsigned integers that were taken as numbers: beside scales they are codes."""
-    for name, array, side in zip("AB", given, (operands.left, operands.right), strict=True):
+    for name, array, side in zip("AB", pair, (operands.left, operands.right), strict=True):
         dtype = getattr(array, "dtype", None)
         if side is not None and side.format == "fp32" and dtype is not None and dtype.kind == "u":
             raise InputError(
