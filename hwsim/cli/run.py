@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.analysis.changed_numbers import ChangedNumbers
+from hwsim.analysis.inputs import WORDS
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
@@ -317,7 +318,8 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
         return f"A from {arguments.a}, B from {arguments.b}"
     if arguments.no_exact:
         return f"no operands, {call.resolved.gemm.problem.a.format} in memory assumed"
-    return f"A and B random N(0, 1), seed {call.options.problem.seed}"
+    problem = call.options.problem
+    return f"A and B random {WORDS[problem.operand_distribution]}, seed {problem.seed}"
 
 
 def read_record(path: Path) -> Any:

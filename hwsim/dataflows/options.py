@@ -29,7 +29,7 @@ STAGES = Option(
     "with a block of K on its way",
     least=1,
     axis=(2, 3, 4, 5, 6),
-    default_text="as many as fit",
+    default_text="as many as fit, up to the family's or the library kernel's most",
 )
 SPLIT_K = Option(
     "split_k",

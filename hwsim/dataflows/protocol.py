@@ -118,6 +118,22 @@ class SearchedDataflow(Dataflow, Protocol):
 
 
 @runtime_checkable
+class RasteredDataflow(Dataflow, Protocol):
+    """A dataflow that may take the tiles of C in several orders, of which no estimate knows."""
+
+    def orders(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterable[Gemm]:
+        """The mapped record with other orders of tiles. None where `options` leave nothing open."""
+
+
+@runtime_checkable
+class BoundedDataflow(Dataflow, Protocol):
+    """A dataflow that knows how many cycles its programs need at least, before they are written."""
+
+    def least_cycles(self, gemm: Gemm, device: Device) -> float:
+        """A lower bound of the cycles of a mapped record's program; 0 where none is known."""
+
+
+@runtime_checkable
 class CuttingDataflow(Dataflow, Protocol):
     """A dataflow that may cut K where a request leaves the order of summation open."""
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS
 from hwsim.backend.by_name import NAMES as ENGINES
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
@@ -40,9 +41,11 @@ DEFAULT_SIZE = 1024
 #: Lines of the short help that several options share.
 CLOCK_BRIEF = "core clock, or the power it follows from"
 HOST_BRIEF = "host threads (all), or cuda: its GPU (cpu)"
+RANDOM = "random A and B: seed (0), normal or other"
 SCALES = "scales of blocks, and of all of A and B"
 MOST_SIZE = 10**9
 SPARSITY = "sparsity"
+OPERAND_DISTRIBUTION = "operand_distribution"
 
 
 def _clock(value: Any) -> float:
@@ -117,7 +120,15 @@ PROBLEM = (
         default_text="the arrays'; with exact=False `format`, else fp32",
         brief="format of A and B in memory",
     ),
-    Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0, brief="seed of random A and B (0)"),
+    Option("seed", WHOLE, 0, "seed of random matrices", least=0, brief=RANDOM),
+    Option(
+        OPERAND_DISTRIBUTION,
+        TEXT,
+        NORMAL,
+        f"distribution of random matrices: {', '.join(f'{name}: {words}' for name, words in WORDS.items())}",
+        choices=tuple(DISTRIBUTIONS),
+        brief=RANDOM,
+    ),
     Option(
         "scale_a",
         ARRAY,

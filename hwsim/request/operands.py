@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.inputs import drawn
+from hwsim.analysis.inputs import NORMAL, drawn
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
@@ -68,6 +68,11 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     in_memory = None if problem.input_format is None else formats_in_memory(problem.input_format)
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
+    if a is not None and problem.operand_distribution != NORMAL:
+        raise InputError(
+            f"operand_distribution = {problem.operand_distribution!r} is of random operands, and A and B are given; "
+            "leave it out"
+        )
     if problem.conv is not None:
         _check_unscaled(options, scheme, "a convolution")
         return _of_convolution(problem.conv, a, b, options)
@@ -92,7 +97,7 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
         of_draw = scheme.input_formats[0] if in_memory is None else common_format(*in_memory)
-        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw, lead)
+        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw, problem.operand_distribution, lead)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))
@@ -134,12 +139,9 @@ def _check_unscaled(options: CallOptions, scheme: Scheme, what: str) -> None:
 
 
 def _with_scales(
-    operands: ProductOperands, options: CallOptions, scheme: Scheme, sides: tuple[AnyArray | None, AnyArray | None]
+    operands: ProductOperands, options: CallOptions, scheme: Scheme, pair: tuple[AnyArray | None, AnyArray | None]
 ) -> ProductOperands:
-    """The operands with their scales: those that were given, or by the scheme's quantisation.
-
-    sides: A and B as given.
-    """
+    """The operands with their scales: those that were given, or by the scheme's quantisation. pair: A and B."""
     if operands.lead:
         _check_unscaled(options, scheme, "stacks of matrices")
     problem = options.problem
@@ -152,14 +154,14 @@ def _with_scales(
         return _quantized(operands, options, scheme)
     if operands.left is None or operands.right is None:
         raise InputError("scales belong to arrays: give A and B; for cycles alone a scheme says where scales are")
-    _check_codes_have_a_format(operands, sides)
+    _check_codes_have_a_format(operands, pair)
     left, right = scaled_pair(operands.left, operands.right, *arrays, problem.tensor_scales)
     return _checked_scales(replace(operands, left=left, right=right))
 
 
-def _check_codes_have_a_format(operands: ProductOperands, sides: tuple[AnyArray | None, AnyArray | None]) -> None:
+def _check_codes_have_a_format(operands: ProductOperands, pair: tuple[AnyArray | None, AnyArray | None]) -> None:
     """Raise InputError for unsigned integers that were taken as numbers: beside scales they are codes."""
-    for name, array, side in zip("AB", sides, (operands.left, operands.right), strict=True):
+    for name, array, side in zip("AB", pair, (operands.left, operands.right), strict=True):
         dtype = getattr(array, "dtype", None)
         if side is not None and side.format == "fp32" and dtype is not None and dtype.kind == "u":
             raise InputError(

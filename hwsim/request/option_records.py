@@ -27,6 +27,7 @@ class ProblemOptions:
     conv: Mapping[str, Any] | None = None
     input_format: str | None = None
     seed: int = 0
+    operand_distribution: str = "normal"
     scale_a: ArrayLike | None = None
     scale_b: ArrayLike | None = None
     tensor_scales: Sequence[float] | None = None

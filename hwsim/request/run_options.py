@@ -41,8 +41,12 @@ class RunOptions(TypedDict, total=False):
     #: exact=False `format`, else fp32)
     input_format: str | None
 
-    #: seed of random matrices, N(0, 1) (at least 0; default: 0)
+    #: seed of random matrices (at least 0; default: 0)
     seed: int | None
+
+    #: distribution of random matrices: normal: N(0, 1), uniform: uniform in [-1, 1), positive: uniform in [0, 1)
+    #: (normal, uniform, positive; default: normal)
+    operand_distribution: str | None
 
     #: scales of A: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8): ue8m0 by 32 of K, ue4m3 by
     #: 16
@@ -222,7 +226,8 @@ class RunOptions(TypedDict, total=False):
     reuse: bool | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
-    #: with a block of K on its way (at least 1; default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]
+    #: with a block of K on its way (at least 1; default: as many as fit, up to the family's or the library kernel's
+    #: most) [sm70, sm80, sm90, sm100, cdna, tiled]
     stages: int | None
 
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)

@@ -6,14 +6,14 @@ All give the same bits. The module knows records, dataflows and predicted cycles
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import parts_of_k
 from hwsim.dataflows.options import LAYOUT_OPTIONS
-from hwsim.dataflows.protocol import SearchedDataflow
+from hwsim.dataflows.protocol import BoundedDataflow, RasteredDataflow, SearchedDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import Mixed
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LEAST_GAIN = 0.97  # cycles of another mapping over the first one's, at most: nearer ones are not told apart
 MOST_INSTRUCTIONS = 600_000  # of one core, after which a search ends
+REORDERED = 2  # of the fastest tiles are tried in other orders, too
 SHORT_INSTRUCTIONS = 150_000  # of one core: longer programs are timed with shorter K
 STEP_K = 512  # of which shorter K are multiples: whole blocks and promotion intervals
 WHY = "the fewest cycles of the best mappings by estimate"
@@ -54,29 +55,62 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
 
 def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping[str, Any]) -> Gemm:
-    """Of a record and the dataflow's alternatives the one with the fewest cycles."""
-    best, search = first, _Predictor(first, device)
+    """Of a record, the dataflow's alternatives and other orders of the best tiles, the one with the fewest cycles;
+    those that cannot be it are not timed.
+    """
+    search = _MappingSearch(flow, first, device)
     try:
-        least = LEAST_GAIN * search.cycles(first)
+        search.begin()
     except UnsupportedError:  # no times
         return first
-    alternatives = iter(
-        flow.alternatives(without_stack(replace(first, mapping=None, decisions=()), flow), device, asked)
-    )
-    while search.timed <= MOST_INSTRUCTIONS:
-        try:
-            candidate = next(alternatives, None)
-            if candidate is None:
-                break
-            candidate = replace(candidate, problem=first.problem)
-            if candidate.schedule != first.schedule or candidate.mapping == first.mapping:
+    search.go_through(flow.alternatives(without_stack(replace(first, mapping=None, decisions=()), flow), device, asked))
+    if isinstance(flow, RasteredDataflow):
+        for gemm in search.fastest(REORDERED):
+            search.go_through(flow.orders(without_stack(gemm, flow), device, asked))
+    return search.best
+
+
+class _MappingSearch:
+    """A search that times records one after another and keeps the best."""
+
+    def __init__(self, flow: SearchedDataflow, first: Gemm, device: Device) -> None:
+        self.flow, self.first, self.best, self.device = flow, first, first, device
+        self.predictor = _Predictor(first, device)
+        self.least = 0.0  # cycles that a better one stays below
+        self.timed: list[tuple[float, Gemm]] = []
+
+    def begin(self) -> None:
+        """Time the first one, which the others have to beat by LEAST_GAIN."""
+        cycles = self.predictor.cycles(self.first)
+        self.least = LEAST_GAIN * cycles
+        self.timed.append((cycles, self.first))
+
+    def fastest(self, count: int) -> list[Gemm]:
+        """The records with the fewest cycles so far."""
+        return [gemm for _, gemm in sorted(self.timed, key=lambda pair: pair[0])[:count]]
+
+    def go_through(self, candidates: Iterable[Gemm]) -> None:
+        """Time those that may be better, until the search has taken its time."""
+        left = iter(candidates)
+        while self.predictor.timed <= MOST_INSTRUCTIONS:
+            try:
+                candidate = next(left, None)
+                if candidate is None:
+                    return
+                self._try(replace(candidate, problem=self.first.problem))
+            except UnsupportedError:
                 continue
-            cycles = search.cycles(candidate)
-        except UnsupportedError:
-            continue
-        if cycles < least:
-            best, least = candidate, cycles
-    return best
+
+    def _try(self, candidate: Gemm) -> None:
+        if candidate.schedule != self.first.schedule or candidate.mapping == self.first.mapping:
+            return
+        flow, of_one = self.flow, without_stack(candidate, self.flow)
+        if isinstance(flow, BoundedDataflow) and flow.least_cycles(of_one, self.device) >= self.least:
+            return
+        cycles = self.predictor.cycles(candidate)
+        self.timed.append((cycles, candidate))
+        if cycles < self.least:
+            self.best, self.least = candidate, cycles
 
 
 def _with_decisions(first: Gemm, best: Gemm) -> Gemm:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwsim.analysis.inputs import NORMAL
 from hwsim.api import run
 from hwsim.backend.environment import in_default_environment
 from hwsim.devices import dot_spec, load
@@ -29,7 +30,7 @@ from hwsim.resolve import library_on_device
 from hwsim.schemes import Scheme, scheme_of
 from hwsim.studies import diff as compared
 from hwsim.studies import tune as searched
-from hwsim.studies.diff_operands import NORMAL, operands_text, random_operands
+from hwsim.studies.diff_operands import operands_text, random_operands
 from hwsim.studies.diff_result import Difference
 from hwsim.studies.diff_sides import Variant
 from hwsim.studies.landscape import Landscape, LibraryKernel

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.energy import Energy, energy
 from hwsim.analysis.program_times import TimedWork, times_of
-from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.options import AUTO, INSTRUCTION, SPLIT_K
+from hwsim.dataflows.options import AUTO, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
@@ -28,6 +26,7 @@ from hwsim.resolve.mapping_choice import has_stack_programs, program_of
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
 from hwsim.studies.landscape import OBJECTIVES, Landscape
+from hwsim.studies.search_space import SearchSpace, search_space
 from hwsim.studies.tuned_point import TunedPoint
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def tune(
         raise UnsupportedError(default.refused)
     if same_bits:
         search.schedule = search.record({}).schedule
-    space = _space(search)
+    space = search_space(search.record({}), chip, keeps_order=same_bits, fixed=search.fixed)
     if chooser == "search":
         search.run(space, exhaustive)
     analytic = {}
@@ -124,32 +123,6 @@ def tune(
         lead=lead,
         l2=l2,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Space:
-    """The search space: initial tiles, and values by option; "k" is that of the tile."""
-
-    tiles: list[dict[str, int]]
-    others: dict[str, tuple[Any, ...]]
-
-
-def _space(search: _Search) -> _Space:
-    """The search space that the dataflow declares: its tiles, the axes of its options, and instructions with the same
-    bits.
-    """
-    chip, flow = search.chip, dataflow(search.chip)
-    gemm = search.record({})
-    others = {option.name: option.axis for option in flow.options if option.axis}
-    if search.schedule is not None:
-        others.pop(SPLIT_K.name, None)
-    for name in search.fixed:
-        others.pop(name, None)
-    if INSTRUCTION.name not in search.fixed and any(option.name == INSTRUCTION.name for option in flow.options):
-        families = Instructions(chip).equivalent_families(gemm.unit)
-        if len(families) > 1:
-            others[INSTRUCTION.name] = (None, *families)
-    return _Space([tile.to_dict() for tile in flow.tiles(gemm, chip)], others)
 
 
 class _Search:
@@ -244,7 +217,7 @@ class _Search:
             return False
         return True
 
-    def run(self, space: _Space, exhaustive: bool) -> None:
+    def run(self, space: SearchSpace, exhaustive: bool) -> None:
         """Search the space."""
         if exhaustive:
             combinations = [
@@ -261,7 +234,7 @@ class _Search:
             self._climb(start, space)
             self._report(0.7 + 0.3 * (index + 1) / len(starts))
 
-    def _of_auto(self, space: _Space) -> list[dict[str, Any]]:
+    def _of_auto(self, space: SearchSpace) -> list[dict[str, Any]]:
         """The options of a run with as many slices of K as `split_k="auto"` takes; none where that is not varied."""
         if SPLIT_K.name not in space.others:
             return []
@@ -278,7 +251,7 @@ class _Search:
             self._report(low + (high - low) * (index + 1) / len(options))
         return points
 
-    def _climb(self, point: TunedPoint, space: _Space) -> None:
+    def _climb(self, point: TunedPoint, space: SearchSpace) -> None:
         """Coordinate search: one option at a time, the best value of each, until a whole round changes nothing."""
         while True:
             before = point
@@ -295,7 +268,7 @@ class _Search:
             self.progress(share)
 
 
-def _by_formula(name: str, search: _Search, space: _Space) -> dict[str, int]:
+def _by_formula(name: str, search: _Search, space: SearchSpace) -> dict[str, int]:
     if name == "eq11":
         return eq11(search.chip, search.plan, *search.sizes)
     return tlp(search.chip, space.tiles, search.is_legal, search.sizes[0], search.sizes[1])

@@ -29,6 +29,7 @@ import itertools
 import json
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -405,8 +406,8 @@ def clone(values: Tensor) -> Tensor:
     return values.transpose(-1, -2).clone().transpose(-1, -2)
 
 
-def main() -> None:
-    """Measure, and write what came out so far when the time is up."""
+def main() -> int:
+    """Measure, and write what came out so far when the time is up. The exit code: 2 where calls are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draw", choices=[*LAYERS, MODELS], required=True)
     parser.add_argument("--seed", type=int, required=True)
@@ -467,8 +468,10 @@ def main() -> None:
     if works:
         name_kernels()
     refused = sum("error" in entry for entry in done["entries"])
-    print(f"{len(done['entries'])} of {len(calls)} calls, {refused} refused, {time.time() - start:.0f} s")
+    left = len(calls) - len(done["entries"])
+    print(f"{len(done['entries'])} of {len(calls)} calls, {refused} refused, {left} left, {time.time() - start:.0f} s")
+    return 2 if left else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -91,6 +91,7 @@ def test_slices_of_k_by_program_and_by_evaluator(slices, grid, how, specials):
     assert direct.gemm.schedule.split_k == slices
 
 
+@pytest.mark.covering("order", "how", ("slices", "grid"))
 @pytest.mark.parametrize("order", range(2))
 @pytest.mark.parametrize("how", PLANS)
 @pytest.mark.parametrize(("slices", "grid"), [(1, (2, 2)), (1, (1, 3)), (3, (2, 1)), (2, (2, 2))])

@@ -7,6 +7,7 @@ import pytest
 from operands import bits
 
 import hwsim
+from hwsim.dataflows.registry import dataflow
 from hwsim.devices import load
 from hwsim.errors import ProgramError
 from hwsim.gemm.problem import Problem
@@ -14,6 +15,7 @@ from hwsim.resolve import mapping_choice, mapping_search
 from hwsim.resolve.choice.cost import plan_input, plan_record
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped
+from hwsim.resolve.mapping_search import LEAST_GAIN
 from hwsim.resolve.planning import plan_for
 from hwsim.resolve.program_cache import ProgramCache
 from hwsim.resolve.record_cost import cost_of
@@ -32,6 +34,7 @@ PRODUCTS = [
     ("ascend910a", "markidis", (208, 160, 304)),
     ("ascend910b3", "bf16x6", (112, 176, 292)),
 ]
+LONG = {("h200", "ootomo-tf32"), ("mi250", "quantensor"), ("ascend910a", "markidis")}  # tune takes seconds of them
 
 
 def plan_of(device, scheme, sizes):
@@ -43,7 +46,10 @@ def first_of(device, scheme, sizes):
     return mapped(record_of(plan, device, Problem.of(plan_input(plan), *sizes)), device, {})
 
 
-@pytest.mark.parametrize(("device", "scheme", "sizes"), PRODUCTS)
+@pytest.mark.parametrize(
+    ("device", "scheme", "sizes"),
+    [pytest.param(*one, marks=pytest.mark.slow if one[:2] in LONG else ()) for one in PRODUCTS],
+)
 def test_the_choice_is_near_the_best_that_tune_finds_and_no_slower_than_the_first(device, scheme, sizes):
     chip, (m, n, k) = load(device), sizes
     best = tune(chip, plan_of(chip, scheme, sizes), sizes, same_bits=True).best
@@ -102,6 +108,33 @@ def test_a_plain_product_has_a_tile_of_its_library():
     flow = hwsim.dataflows.registry.dataflow(chip)
     tiles = [tile.to_dict() for tile in flow.tiles(record_of(plan, chip, Problem.of("fp32", 993, 240, 160)), chip)]
     assert run.options["tile"] in tiles
+
+
+ORDERS = [  # whose first order of tiles is not the fastest of them
+    ("v100", "native", "fp32", (120, 1150, 2048)),
+    ("h200", "native", "fp16", (1100, 600, 2048)),
+]
+
+
+@pytest.mark.parametrize(("device", "scheme", "form", "sizes"), ORDERS)
+def test_the_best_tiles_are_tried_in_other_orders(device, scheme, form, sizes):
+    chip, flow = load(device), dataflow(load(device))
+    plan = plan_for(chip, scheme_of(scheme), Problem.of("fp32", *sizes), form, {}, None).plan
+    run = plan_record(plan, chip, sizes, {})
+    others = list(flow.orders(run, chip, {}))
+    widths = [gemm.mapping.kernels[0].swizzle for gemm in (run, *others)]
+    assert len(set(widths)) == len(widths) > 2
+    assert cost_of(run, chip).cycles <= min(cost_of(gemm, chip).cycles for gemm in others) / LEAST_GAIN
+    tile = run.mapping.kernels[0].tile.to_dict()
+    usual = mapped(record_of(plan, chip, Problem.of(plan_input(plan), *sizes)), chip, {"tile": tile})
+    assert cost_of(run, chip).cycles < cost_of(usual, chip).cycles
+    assert run.decided("swizzle").value == str(widths[0]) and run.decided("swizzle").by == "estimate"
+
+
+@pytest.mark.parametrize("asked", [{"swizzle": 8}, {"tile": {"m": 64, "n": 64, "k": 8}}])
+def test_an_order_or_a_tile_that_was_asked_for_is_tried_in_no_other_order(asked):
+    chip, gemm = load("v100"), first_of(load("v100"), "markidis", (512, 1150, 256))
+    assert list(dataflow(chip).orders(gemm, chip, {})) and not list(dataflow(chip).orders(gemm, chip, asked))
 
 
 def test_a_search_is_done_once(monkeypatch):

@@ -161,6 +161,7 @@ def in_single(result, operands, scale: float, is_causal: bool):
     return watched.wide
 
 
+@pytest.mark.covering("is_causal", "dtype", "backend")
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
 @pytest.mark.parametrize("backend", READINGS)

@@ -61,6 +61,7 @@ def test_the_choices_schedule_gives_the_kernels_bits(fmt, dtype, m, n, k, layout
     assert bits(by_hand) == bits(by_library)
 
 
+@pytest.mark.covering(("fmt", "dtype"), "sizes")
 @pytest.mark.parametrize(("fmt", "dtype"), [("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)])
 @pytest.mark.parametrize("sizes", [(3, 5, 7), (1, 1, 512), (64, 96, 80)])
 def test_fp32_operands_are_rounded_first_whatever_the_kernel(fmt, dtype, sizes) -> None:

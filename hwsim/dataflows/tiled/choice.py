@@ -16,7 +16,7 @@ from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.buffers import Footprint
 from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
-from hwsim.dataflows.tiled.estimate import KernelEstimate
+from hwsim.dataflows.tiled.estimate import KernelEstimate, element_bytes
 from hwsim.dataflows.tiled.family import Family, Shape
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.parts import designed, footprint
@@ -73,21 +73,28 @@ class TileRequest:
 
 class TileCandidate:
     """A blocking that fits, for kernels that all use it, with its conditions of use, and its time as a function of the
-    sizes.
+    sizes. bytes_of_all: `element_bytes` of the kernels.
     """
 
     def __init__(
-        self, shape: Shape, blocking: Blocking, designs: Sequence[tuple[KernelDesign, int]], is_for: bool
+        self,
+        shape: Shape,
+        blocking: Blocking,
+        designs: Sequence[tuple[KernelDesign, int]],
+        is_for: bool,
+        bytes_of_all: tuple[float, float, float],
     ) -> None:
         self.shape, self.blocking, self.is_for = shape, blocking, is_for
-        self._designs = designs
+        self._designs, self._bytes_of_all = designs, bytes_of_all
         self._estimates: list[tuple[KernelEstimate, int]] | None = None
 
     def seconds(self, extent: GemmSizes) -> float:
         """Estimated seconds of all kernels."""
         if self._estimates is None:
             stages = self.blocking.stages
-            self._estimates = [(KernelEstimate(design, stages), count) for design, count in self._designs]
+            self._estimates = [
+                (KernelEstimate(design, stages, self._bytes_of_all), count) for design, count in self._designs
+            ]
         total = 0.0  # no sum(): its last bit depends on Python's version, and the tile on this
         for estimate, count in self._estimates:
             total += count * estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
@@ -119,7 +126,9 @@ class _DeviceCache:
 
     device: Device
     sets: dict[tuple[tuple[GemmKernel, ...], int | None, int], CandidateSet] = field(default_factory=dict)
-    estimates: dict[tuple[GemmKernel, Blocking], KernelEstimate] = field(default_factory=dict)
+    estimates: dict[tuple[GemmKernel, Blocking, tuple[float, float, float]], KernelEstimate] = field(
+        default_factory=dict
+    )
     tiles: dict[tuple[tuple[GemmKernel, ...], int | None, int], dict[Tile, TileCandidate | None]] = field(
         default_factory=dict
     )
@@ -174,15 +183,24 @@ class TileChooser:
         seconds, best = max(equal, key=lambda pair: (pair[1].m * pair[1].n, -pair[0]))
         return TileChoice(best, seconds=seconds)
 
-    def seconds(self, device: Device, kernel: GemmKernel, blocking: Blocking, extent: GemmSizes) -> float:
-        """Estimated seconds of one kernel with this blocking."""
+    def seconds(self, device: Device, kernels: Sequence[GemmKernel], blocking: Blocking, extent: GemmSizes) -> float:
+        """Estimated seconds of kernels with this blocking."""
+        bytes_of_all, total = element_bytes(kernels), 0.0
+        for kernel in kernels:
+            estimate = self._estimate(device, kernel, blocking, bytes_of_all)
+            total += estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
+        return total
+
+    def _estimate(
+        self, device: Device, kernel: GemmKernel, blocking: Blocking, bytes_of_all: tuple[float, float, float]
+    ) -> KernelEstimate:
         estimates = self._cache_of(device).estimates
-        key = (kernel, blocking)
+        key = (kernel, blocking, bytes_of_all)
         estimate = estimates.get(key)
         if estimate is None:
-            estimate = KernelEstimate(designed(device, self.family, kernel, blocking), blocking.stages)
+            estimate = KernelEstimate(designed(device, self.family, kernel, blocking), blocking.stages, bytes_of_all)
             self._keep(estimates, key, estimate)
-        return estimate.seconds(extent.m, extent.n, extent.k, extent.matrices)
+        return estimate
 
     def _given(
         self, device: Device, kernels: Sequence[GemmKernel], extent: GemmSizes, request: TileRequest, cores: int
@@ -221,21 +239,29 @@ class TileChooser:
         tiles: Sequence[Tile],
         request: TileRequest,
     ) -> list[Blocking]:
-        """The blockings of these tiles, as a user would ask for them, that fit: the least estimated time first."""
+        """The blockings of these tiles, as a user would ask for them, that fit: the least estimated time first.
+
+        Of tiles that are equal where C ends before them there is one: of equal times the one whose warps read least,
+        and the smallest of those.
+        """
         cores = checked_cta_group(self.family.on(device), request.cta_group)
         shapes = _of_cores(_shapes(self.family, device, kernels[0]), cores)
         if not shapes:
             return []
         candidates, counted, ranked = self._tried(device, tuple(kernels), request.stages, cores), _counted(kernels), []
+        bytes_of_all = element_bytes(kernels)
         for tile in tiles:
             if cores > 1 and extent.m % (cores * tile.m):
                 continue
             if tile not in candidates:
-                candidates[tile] = self._made_candidate(device, counted, tile, request.stages, shapes)
+                candidates[tile] = self._made_candidate(device, counted, tile, request.stages, shapes, bytes_of_all)
             candidate = candidates[tile]
             if candidate is not None:
                 ranked.append((candidate.seconds(extent), candidate.blocking))
-        return [blocking for _, blocking in sorted(ranked, key=lambda pair: pair[0])]
+        first: dict[tuple[int, int, int], Blocking] = {}
+        for _, b in sorted(ranked, key=lambda pair: (pair[0], _read(pair[1], extent), pair[1].m * pair[1].n)):
+            first.setdefault((min(b.m, extent.m), min(b.n, extent.n), b.k), b)
+        return list(first.values())
 
     def library_tiles(self, device: Device, kernels: Sequence[GemmKernel], extent: GemmSizes) -> list[Tile]:
         """The tiles that the family's library uses for such sizes, on one core each."""
@@ -271,6 +297,7 @@ class TileChooser:
         tile: Tile,
         stages: int | None,
         shapes: Sequence[Shape],
+        bytes_of_all: tuple[float, float, float],
     ) -> TileCandidate | None:
         """A tile as a candidate; None where it does not fit. counted: kernels of different kinds, as `_counted`."""
         near, unique = _nearest(shapes, tile), list(counted)
@@ -280,7 +307,8 @@ class TileChooser:
             except (InputError, UnsupportedError):  # no kernel has such tiles
                 return None
             if fitted is not None:
-                return TileCandidate(near, fitted, list(zip(designs, counted.values(), strict=True)), True)
+                pairs = list(zip(designs, counted.values(), strict=True))
+                return TileCandidate(near, fitted, pairs, True, bytes_of_all)
         return None
 
     def _unstaged(self, device: Device, kernels: Sequence[GemmKernel], request: TileRequest) -> TileChoice:
@@ -357,7 +385,7 @@ class TileChooser:
         if not shapes:
             raise _none_together(device, kernels[0], cores)
         counted = _counted(kernels)
-        unique, bits = list(counted), widest(kernels)
+        unique, bits, bytes_of_all = list(counted), widest(kernels), element_bytes(kernels)
         is_mn_major = needs_transpose(instruction(device, kernels[0].unit), kernels[0])
         fitting, reason = [], ""
         for shape in shapes:
@@ -368,8 +396,14 @@ class TileChooser:
                 continue
             is_for = bits in (shape.bits or (bits,)) and shape.mn_major in (None, is_mn_major)
             pairs = list(zip(designs, counted.values(), strict=True))
-            fitting.append(TileCandidate(shape, fitted, pairs, is_for))
+            fitting.append(TileCandidate(shape, fitted, pairs, is_for, bytes_of_all))
         return CandidateSet(tuple(fitting), reason)
+
+
+def _read(b: Blocking, extent: GemmSizes) -> int:
+    """Rows of A and columns of B that the warps of a tile read from shared memory, as often as they do."""
+    rows, cols = min(b.m, extent.m), min(b.n, extent.n)
+    return rows * -(-cols // b.warp[1]) + cols * -(-rows // b.warp[0])
 
 
 def _nearest(shapes: Sequence[Shape], tile: Tile) -> Shape:

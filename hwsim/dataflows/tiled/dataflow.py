@@ -12,12 +12,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
-from hwsim.dataflows.options import INSTRUCTION, LAYOUT_OPTIONS, PAIRED, SPILL, STAGES, STAGING, SWAPPED, TILED, WARP
+from hwsim.dataflows.options import (
+    INSTRUCTION,
+    LAYOUT_OPTIONS,
+    PAIRED,
+    SPILL,
+    STAGES,
+    STAGING,
+    SWAPPED,
+    SWIZZLE,
+    TILED,
+    WARP,
+)
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
+from hwsim.dataflows.tiled.operand_places import check_places
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
 from hwsim.dataflows.tiled.parts import FEATURES, check_streams, designed, refuses
 from hwsim.dataflows.tiled.program import (
@@ -108,6 +120,7 @@ class TiledDataflow:
         refused = refusals.joined(self.refuses(gemm), refusals.sparsity_beside(gemm.problem, taken))
         if refused:
             raise UnsupportedError(f"the {self.name} dataflow carries no {refused}")
+        check_places(gemm.unit, device, self.family)
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -169,7 +182,7 @@ class TiledDataflow:
         decisions = [
             Decision("kernels", f"{len(kernels)} with products", chosen.kernels_by, why=chosen.kernels_why),
             Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else self._tile_why),
-            Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
+            Decision("stages", str(b.stages), stages_by, why="" if request.stages else self._stages_why),
             Decision("instruction", fitted, unit_by, why=unit_why),
             Decision(
                 "swizzle",
@@ -233,6 +246,12 @@ class TiledDataflow:
         orders = gemm.problem.a_layout, gemm.problem.b_layout
         return Partition(gemm=gemm, device=device, family=self.family, unit=unit, orders=orders, is_sliced=is_sliced)
 
+    @property
+    def _stages_why(self) -> str:
+        of_kernels = any(shape.stages for shape in (*self.family.shapes, *self.family.lanes, *self.family.warps))
+        or_less = ", or as many as the library's kernel has" if of_kernels else ""
+        return f"as many as fit, at most {self.family.stages}{or_less}"
+
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
         """The instruction of the first product: as requested, that of the library's split-K kernels, or the
         record's.
@@ -292,7 +311,7 @@ class TiledDataflow:
 
     def alternatives(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
         """Records with other tiles, and instructions of other families; see SearchedDataflow.alternatives."""
-        if any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name)):
+        if _is_tile_given(options):
             return
         lengths, tiles = gemm.schedule.slice_lengths(gemm.problem.k), self.tiles(gemm, device)
         for count, variant in self._variants(gemm, device, options):
@@ -311,6 +330,21 @@ class TiledDataflow:
                         break
             except (InputError, UnsupportedError):
                 continue
+
+    def orders(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
+        """The mapped record with other orders of tiles; see RasteredDataflow.orders."""
+        if _is_tile_given(options) or options.get(SWIZZLE.name) is not None or gemm.schedule.regions:
+            return
+        mapping = mapping_of(gemm, self.name)
+        widths = {mapping.kernels[0].swizzle}
+        for asked in SWIZZLE.axis:
+            width = tile_scheduler(gemm, device, replace(mapping.kernels[0], swizzle=asked)).raster_width
+            if width in widths:
+                continue
+            widths.add(width)
+            kernels = tuple(replace(kernel, swizzle=width) for kernel in mapping.kernels)
+            decisions = [replace(x, value=str(width)) if x.name == SWIZZLE.name else x for x in gemm.decisions]
+            yield replace(gemm, mapping=replace(mapping, kernels=kernels), decisions=tuple(decisions))
 
     def _variants(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """How many tiles are worth a look, with which other options: the default's, other instructions, as many stages
@@ -375,10 +409,8 @@ class TiledDataflow:
         chosen = self._decide(partition, lengths, request)
         if isinstance(chosen, TileChoice):
             raise _no_tile(chosen, request)
-        total = 0.0
         extent = _extent(partition, lengths)
-        for kernel in chosen.kernels:
-            total += self._chooser.seconds(partition.device, kernel, chosen.blocking, extent)
+        total = self._chooser.seconds(partition.device, chosen.kernels, chosen.blocking, extent)
         return total + merges_seconds(partition, chosen.parts, len(lengths))
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -386,6 +418,10 @@ class TiledDataflow:
     def lower(self, gemm: Gemm, device: Device) -> Program:
         """The program for a mapped record, unchecked."""
         return self._writer(gemm, device).program()
+
+    def least_cycles(self, gemm: Gemm, device: Device) -> float:
+        """Cycles that the program of a mapped record needs at least; see BoundedDataflow.least_cycles."""
+        return self._writer(gemm, device).least_cycles()
 
     def lower_areas(self, part: Gemm, device: Device, areas: Sequence[PlanArea]) -> Program:
         """The program of a mapped record over areas of C and K; see AreaDataflow.lower_areas."""
@@ -442,6 +478,10 @@ class TiledDataflow:
         depths = [unit_k * count for count in TILE_DEPTHS]
         others = [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
         return list(dict.fromkeys([*tiles, *others]))
+
+
+def _is_tile_given(options: Mapping[str, Any]) -> bool:
+    return any(options.get(name) is not None for name in ("tile", STAGING.name, WARP.name, SPILL.name))
 
 
 def is_plain(kernels: Sequence[GemmKernel]) -> bool:

@@ -19,6 +19,7 @@ from hwsim.dataflows.options import A_LAYOUT, B_LAYOUT, K_GROUP, LAUNCHES, SPILL
 from hwsim.dataflows.reductions import LineReduction
 from hwsim.dataflows.tiled.alike import arrays_between, buffers_between, numbers_between
 from hwsim.dataflows.tiled.area_tiles import AreaScheduler, area_tiles
+from hwsim.dataflows.tiled.bound import least_cycles
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
@@ -250,6 +251,18 @@ class ProgramWriter:
         self.kernels.append(self._lowered(design, scheduler, mapping))
         if self.partition.is_sliced:
             self._merge(part, kernel)
+
+    def least_cycles(self) -> float:
+        """The cycles that the GEMM kernels need at least, without their programs; 0 where tiles share their K."""
+        parts = self.partition.of([kernel.terms for kernel in self.mapping.kernels])
+        total = 0.0
+        for part, mapping in zip(parts, self.mapping.kernels, strict=True):
+            scheduler = self.scheduler(mapping)
+            if not isinstance(scheduler, StaticTileScheduler):
+                return 0.0
+            kernel = self.partition.kernel(part)
+            total += least_cycles(designed(self.device, self.family, kernel, blocking_of(mapping)), scheduler.grids)
+        return total
 
     def _lowered(self, design: KernelDesign, scheduler: Scheduler, mapping: KernelMapping) -> Kernel:
         """The GEMM kernel; a renamed copy if one that differs only in its pieces has been written (see `alike`)."""

@@ -146,7 +146,8 @@ def _heading(result: Result) -> list[str]:
             pairs.append(
                 ("evidence" if what == "numerics" else "", f"{what}: {level}{f' ({caveat})' if caveat else ''}")
             )
-    pairs.append(("", f"every number's source: hwsim devices show {result.device} --sources"))
+    device = result.device if result.call is None else result.call.device.argument
+    pairs.append(("", f"every number's source: hwsim devices show {device} --sources"))
     return facts(pairs)
 
 
@@ -187,7 +188,7 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     """
     if result.seconds is None or result.state is None:
         return [("cycles", f"none: {result.timing_note}")]
-    state = ("state", state_text(result.state))
+    state = ("state", state_text(result.state, result.times.chip))
     if result.times.by_library:
         cycles = (
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
@@ -205,9 +206,12 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}"), state]
 
 
-def state_text(state: TimingState) -> str:
-    """What a time is of, in words: the state of L2, the clock, and the kernels that are in it."""
-    parts = [f"L2 {STATES[state['l2']].meaning} (l2={state['l2']})"]
+def state_text(state: TimingState, chip: Device | None) -> str:
+    """What a time is of, in words: the state of L2 where the chip has one, the clock, and the kernels that are in it.
+    chip: None where no program was timed.
+    """
+    has_l2 = chip is None or chip.l2 is not None
+    parts = [f"L2 {STATES[state['l2']].meaning} (l2={state['l2']})" if has_l2 else "the device has no L2"]
     if state["clock_mhz"] is not None:
         limit = "" if state["power_limit_w"] is None else f", board of {state['power_limit_w']:,g} W"
         source = CLOCK_SOURCES[state["clock"]]

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import hwsim
+from hwsim.gemm.problem import Problem
+from hwsim.resolve.planning import plan_for
+from hwsim.schemes import scheme_of
+from hwsim.studies.tune import tune
+
 FOLDER = Path(__file__).parents[2] / "tools" / "fuzz"
-COUNTS = {"devices": 150, "options": 120, "goldens": 600, "programs": 40, "records": 150, "libraries": 400}
+COUNTS = {"devices": 50, "options": 40, "goldens": 200, "programs": 15, "records": 50, "libraries": 150}
 GOOD = {
     "devices": "both",
     "options": "both",
@@ -54,32 +60,70 @@ def test_no_call_of_a_framework_has_other_bits_than_its_products():
 def test_a_campaign_whose_time_is_over_ends_after_a_chunk_and_goes_on(tmp_path):
     log = tmp_path / "log.jsonl"
     found = campaign("goldens", "--count", 250, "--seconds", 0, "--log", log)
-    assert found.returncode == 0 and found.stdout.startswith("100 cases")
-    assert campaign("goldens", "--count", 250, "--log", log).stdout.startswith("250 cases")
+    assert found.returncode == 2 and found.stdout.startswith("100 cases")
+    assert "150 of 250 cases are left: the time was up; the same command goes on\n" in found.stdout
+    rest = campaign("goldens", "--count", 250, "--log", log)
+    assert rest.returncode == 0 and rest.stdout.startswith("250 cases") and "left" not in rest.stdout
+
+
+ROW = {
+    "reference": "tune",
+    "seed": 0,
+    "number": 1,
+    "family": "sm80",
+    "device": "a100",
+    "scheme": "native fp16",
+    "sizes": [16, 16, 32],
+    "cycles": 1020,
+    "least": 1000,
+    "first": 1500,
+    "options": {},
+}
 
 
 def test_draws_of_tiles_that_have_not_ended_are_named(tmp_path):
     log = tmp_path / "log.jsonl"
     stopped = campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log)
-    assert stopped.returncode == 1 and stopped.stdout == "2 of 2 draws have not ended; begun: [0]\n"
-    row = {
-        "seed": 0,
-        "number": 1,
-        "family": "sm80",
-        "device": "a100",
-        "scheme": "native fp16",
-        "sizes": [16, 16, 32],
-        "cycles": 1200,
-        "least": 1000,
-        "first": 1500,
-        "seconds": 3e-6,
-        "least_seconds": 2e-6,
-        "options": {},
-    }
-    log.write_text(json.dumps(row) + "\n")
+    left = "draws are left, the same command goes on; begun: [0]\n"
+    assert stopped.returncode == 2 and stopped.stdout == f"2 of 2 {left}"
+    log.write_text(json.dumps(ROW) + "\n")
     stopped = campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log)
-    assert stopped.returncode == 1 and "1 of 2 draws have not ended; begun: [0]\n" in stopped.stdout
-    assert "| all | 1 | 1.200 | 1.20 | 1 | 1 | 1.500 | 1.50 | 1.500 | 1.50 |" in stopped.stdout
+    assert stopped.returncode == 2 and f"1 of 2 {left}" in stopped.stdout
+    assert "| all | 1 | 1.020 | 1.02 | 0 | 0 | 1.500 | 1.50 |" in stopped.stdout
+    log.write_text(json.dumps(ROW | {"cycles": 1200}) + "\n")
+    assert campaign("tiles", "--draws", 2, "--seconds", 0, "--log", log).returncode == 1  # beyond what is promised
+
+
+def test_draws_of_tiles_of_another_version_or_reference_are_refused(tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps({name: ROW[name] for name in ROW if name not in ("reference", "first")}) + "\n")
+    old = campaign("tiles", "--draws", 2, "--log", log)
+    assert old.returncode == 2 and "draw 1 has no reference, first: an earlier version" in old.stderr
+    log.write_text(json.dumps(ROW) + "\n")
+    other = campaign("tiles", "--draws", 2, "--exhaustive", "--log", log)
+    assert other.returncode == 2 and "draw 1 is beside 'tune', asked is 'all mappings'" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("device", "scheme", "form", "sizes"),
+    [
+        ("mi300x", "native", "fp32", (256, 40, 64)),
+        ("v100", "native", "fp16", (100, 240, 96)),
+        ("h800", "native", "tf32", (72, 24, 40)),
+        ("ascend910b3", "native", "fp16", (48, 40, 33)),
+    ],
+)
+def test_no_mapping_that_is_left_out_is_better(device, scheme, form, sizes, monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from all_mappings import best_of_all
+
+    chip = hwsim.device(device)
+    plan = plan_for(chip, scheme_of(scheme), Problem.of("fp32", *sizes), form, {}, None).plan
+    found = best_of_all(chip, plan, sizes)
+    every = tune(chip, plan, sizes, exhaustive=True, budget=100_000, same_bits=True)
+    assert every.complete and found.default == every.default.cycles
+    assert found.cycles == min(point.cycles for point in (every.default, *every.points) if point.cycles is not None)
+    assert found.timed <= found.mappings
 
 
 def test_a_campaign_goes_on_from_its_log_and_adds_up(tmp_path):

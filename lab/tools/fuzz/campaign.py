@@ -3,6 +3,9 @@
 It knows numbers, processes and logs; it does not know what a case does. A case is a function of its number alone: it
 returns a word for what came of it, or that and what it reached, as (group, name, count), and raises for a fault. A case
 fails too where it needs more than HANG_S seconds of processor time (a campaign may allow more), or kills its process.
+
+Exit code 0: all cases that were asked for have run, without a fault. 1: there is a fault. 2: there is none, and cases
+are left, because the time (`--seconds`) was up; how many is said, and the same command with a log goes on.
 """
 
 import argparse
@@ -206,14 +209,14 @@ def report(rows):
 
 
 def main(name, case, description, limit=0.0):
-    """The command line of a campaign; exits with 1 where a case failed. limit: seconds of processor time of a
-    case, where it is more than HANG_S.
+    """The command line of a campaign, whose exit codes stand above. limit: seconds of processor time of a case, where
+    it is more than HANG_S.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=2000, help="cases (default 2000)")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--seconds", type=float, help="stop after so many, at the end of a chunk")
+    parser.add_argument("--seconds", type=float, help="stop after so many, at the end of a chunk; what is left is said")
     parser.add_argument("--log", type=Path, help="file that chunks are added to; those in it are not run again")
     parser.add_argument("--number", type=int, help="run this one case here, with its traceback")
     parser.add_argument("--summary", type=Path, nargs="+", metavar="LOG", help="add up logs; run nothing")
@@ -223,6 +226,10 @@ def main(name, case, description, limit=0.0):
         return
     if given.summary:
         rows = [row for log in given.summary for row in _done(log, name).values()]
-    else:
-        rows = campaign(name, case, given.first, given.count, given.processes, given.log, given.seconds, limit)
-    sys.exit(1 if report(rows) else 0)
+        sys.exit(1 if report(rows) else 0)
+    rows = campaign(name, case, given.first, given.count, given.processes, given.log, given.seconds, limit)
+    faults, left = report(rows), given.count - sum(row["count"] for row in rows)
+    if left:
+        goes_on = "the same command goes on" if given.log is not None else "without --log all begin anew"
+        print(f"{left:,} of {given.count:,} cases are left: the time was up; {goes_on}")
+    sys.exit(1 if faults else 2 if left else 0)

@@ -1,12 +1,15 @@
-"""Campaign: how much faster than `run`'s choice is the best mapping with the same bits that `tune` finds.
+"""Campaign: how much faster than `run`'s choice is the best mapping with the same bits.
 
-    python lab/tools/fuzz/tiles.py --draws 1000 --log tiles.jsonl    # all cores; goes on where the log ends
+    python lab/tools/fuzz/tiles.py --draws 1000 --log tiles.jsonl                # all cores; goes on where the log ends
+    python lab/tools/fuzz/tiles.py --draws 1000 --exhaustive --log all.jsonl     # beside all mappings
 
-A draw is a product on a drawn device, in a native format of it or by a scheme, of drawn sizes. `tune` times every tile
-that the dataflow knows for the product, then changes one other option at a time from the best of them; `--exhaustive`
-times all combinations. Printed are mean and worst of the cycles of `run`'s choice over the least cycles of all that
-`tune` timed, in all and by family, the same of seconds and of the dataflow's first choice by estimate, and the worst
-draws. A campaign that is stopped lacks the draws that take longest; it says how many, and by name those that began.
+A draw is a product on a drawn device, in a native format of it or by a scheme, of drawn sizes. Its reference is the
+least cycles of the mappings that `tune` times: every tile, then one other option at a time from the best of them; or of
+all combinations (`--exhaustive`, all_mappings.py). Printed are mean and worst of the cycles of `run`'s choice over the
+reference's, in all and by family, the same of the dataflow's first choice by estimate, and the worst draws.
+
+Exit code 0: all draws have ended, within what is promised. 1: a mean or a draw is beyond that. 2: draws are left, which
+are counted and those that began are named, or the log is of something else.
 """
 
 import argparse
@@ -19,6 +22,8 @@ import time
 from collections import defaultdict
 from functools import cache, partial
 from pathlib import Path
+
+from all_mappings import Best, best_of_all
 
 import hwsim
 from hwsim.dataflows.registry import dataflows
@@ -45,7 +50,8 @@ MOST_MACS = 2**32  # times the products of a plan
 STEPS = 1, 8, 8, 64  # of which sizes are multiples
 BUDGET = 100_000  # programs of a draw
 MEAN, WORST = 1.03, 1.10  # promised
-SECONDS = "seconds: mean", "worst"
+COLUMNS = "reference", "family", "device", "scheme", "sizes", "first", "cycles", "least", "options"  # that are printed
+REFERENCES = {False: "tune", True: "all mappings"}
 
 
 @cache
@@ -89,35 +95,55 @@ def compared(seed, number, exhaustive):
             plan = plan_for(chip, scheme_of(scheme), Problem.of("fp32", *sizes), form, {}, None).plan
             if isinstance(plan, Mixed) or math.prod(sizes) * plan.products > MOST_MACS:
                 continue
-            found = tune(chip, plan, sizes, exhaustive=exhaustive, budget=BUDGET, same_bits=True)
+            found = (best_of_all if exhaustive else best_of_tune)(chip, plan, sizes)
+            first = first_cycles(plan, chip, sizes)
         except HwsimError:
             continue
-        timed = [*found.ranked, found.default]
         return {
+            "reference": REFERENCES[exhaustive],
             "seed": seed,
             "number": number,
             "device": chip.name,
             "family": chip.family,
             "scheme": scheme if form is None else f"{scheme} {form}",
             "sizes": sizes,
-            "first": first_cycles(plan, chip, sizes),
-            "cycles": found.default.cycles,
-            "least": min(point.cycles for point in timed),
-            "seconds": found.default.seconds,
-            "least_seconds": min(point.seconds for point in timed),
-            "options": min(timed, key=lambda point: point.cycles).options,
-            "timed": len(timed),
-            "complete": found.complete,
+            "first": first,
+            "cycles": found.default,
+            "least": found.cycles,
+            "options": found.options,
+            "mappings": found.mappings,
+            "timed": found.timed,
             "processor_seconds": round(time.process_time() - start, 2),
         }
 
 
-def logged(log, seed, draws):
-    """The rows of a log, by number of the draw."""
+def best_of_tune(chip, plan, sizes):
+    """The best of the mappings that `tune` times, as `best_of_all` has it."""
+    found = tune(chip, plan, sizes, budget=BUDGET, same_bits=True)
+    timed = [point for point in (found.default, *found.ranked) if point.cycles is not None]
+    best = min(timed, key=lambda point: point.cycles)
+    return Best(found.default.cycles, best.cycles, best.options, len(found.points), len(timed))
+
+
+def logged(log, seed, draws, exhaustive):
+    """The rows of a log, by number of the draw. Raises ValueError for rows of something else."""
     if log is None or not log.exists():
         return {}
-    rows = [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
-    return {row["number"]: row for row in rows if row["seed"] == seed and row["number"] < draws}
+    lines = [line for line in log.read_text().splitlines() if line.endswith("}")]  # the last may be cut
+    rows = [row for row in map(json.loads, lines) if row["seed"] == seed and row["number"] < draws]
+    for row in rows:
+        missing = [name for name in COLUMNS if name not in row]
+        if missing:
+            raise ValueError(
+                f"{log}: the row of draw {row['number']} has no {', '.join(missing)}: an earlier version of this "
+                "program wrote it, and its times are of that version; give another --log"
+            )
+        if row["reference"] != REFERENCES[exhaustive]:
+            raise ValueError(
+                f"{log}: draw {row['number']} is beside {row['reference']!r}, asked is {REFERENCES[exhaustive]!r}; "
+                f"give another --log, or {'leave out' if exhaustive else 'add'} --exhaustive"
+            )
+    return {row["number"]: row for row in rows}
 
 
 def run(numbers, seed, exhaustive, processes, seconds):
@@ -141,20 +167,18 @@ def _compared(number, seed, exhaustive):
 def printed(rows, worst):
     """Print the losses; returns whether they are within what is promised."""
     losses = sorted(((row["cycles"] / row["least"], row) for row in rows), key=lambda pair: -pair[0])
-    groups, first, seconds = defaultdict(list), defaultdict(list), defaultdict(list)
+    groups, first = defaultdict(list), defaultdict(list)
     for loss, row in losses:
         for name in ("all", row["family"]):
             groups[name].append(loss)
             first[name].append(row["first"] / row["least"])
-            seconds[name].append(row["seconds"] / row["least_seconds"])
-    head = "family", "draws", "mean", "worst", "above 1.03", "above 1.10", *SECONDS, "first choice: mean", "worst"
+    head = "family", "draws", "mean", "worst", "above 1.03", "above 1.10", "first choice: mean", "worst"
     print(f"| {' | '.join(head)} |\n| --- |{' ---: |' * (len(head) - 1)}")
     for name, of_group in sorted(groups.items(), key=lambda pair: (pair[0] != "all", pair[0])):
         above = [sum(loss > limit for loss in of_group) for limit in (MEAN, WORST)]
-        mean = sum(of_group) / len(of_group)
-        others = [f"{sum(x[name]) / len(of_group):.3f} | {max(x[name]):.2f}" for x in (seconds, first)]
-        cells = len(of_group), f"{mean:.3f}", f"{of_group[0]:.2f}", *above, *others
-        print(f"| {name} | {' | '.join(map(str, cells))} |")
+        mean, of_first = sum(of_group) / len(of_group), first[name]
+        cells = len(of_group), f"{mean:.3f}", f"{of_group[0]:.2f}", *above
+        print(f"| {name} | {' | '.join(map(str, cells))} | {sum(of_first) / len(of_first):.3f} | {max(of_first):.2f} |")
     for loss, row in losses[:worst]:
         m, n, k = row["sizes"]
         where = f"{row['device']} {row['scheme']} {m} x {n} x {k}"
@@ -163,29 +187,37 @@ def printed(rows, worst):
 
 
 def main():
-    """Run the draws that the log does not hold; the exit code is 1 beyond what is promised."""
+    """Run the draws that the log does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--exhaustive", action="store_true")
+    parser.add_argument("--exhaustive", action="store_true", help="beside all mappings, not those that tune times")
     parser.add_argument("--worst", type=int, default=10, help="rows printed")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--seconds", type=float, help="stop after so many; draws that have not ended are left out")
     parser.add_argument("--log", type=Path)
     given = parser.parse_args()
-    rows = logged(given.log, given.seed, given.draws)
+    try:
+        rows = logged(given.log, given.seed, given.draws, given.exhaustive)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     left = [number for number in range(given.draws) if number not in rows]
     for row in run(left, given.seed, given.exhaustive, given.processes, given.seconds):
         rows[row["number"]] = row
         if given.log is not None:
             with given.log.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+    is_within = printed(list(rows.values()), given.worst) if rows else True
     missing_draws = [number for number in range(given.draws) if number not in rows]
     if missing_draws:
         ended = len(left) - len(missing_draws)
         begun = [number for number in left[: ended + given.processes] if number not in rows]
-        print(f"{len(missing_draws)} of {given.draws} draws have not ended; begun: {begun}")
-    return 0 if rows and printed(list(rows.values()), given.worst) and not missing_draws else 1
+        goes_on = "the same command goes on" if given.log is not None else "without --log they begin anew"
+        print(f"{len(missing_draws)} of {given.draws} draws are left, {goes_on}; begun: {begun}")
+    if not is_within:
+        return 1
+    return 2 if missing_draws else 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 `record` needs PyTorch with CUDA and NumPy. The calls are convolutions.py's, of at most MOST_PRODUCTS multiply-adds.
 OUT: `meta` (JSON: the calls, and of each whether a second run gave other bits), "INDEX" (the bits that are `kept`).
+`record` exits with 2 where its time was up before its calls; OUT has those that were run, and says how many there are.
 `compare` computes whole calls by `hwsim.torch.emulate(library="pytorch")`; exit 1 where one differs.
 """
 
@@ -73,8 +74,8 @@ def kept(result: torch.Tensor, seed: int, index: int) -> np.ndarray:
     return flat.view(torch.int32 if flat.dtype == torch.float32 else torch.int16).numpy()
 
 
-def record(seed: int, count: int, seconds: float, out: Path) -> None:
-    """The GPU's, until the time is up."""
+def record(seed: int, count: int, seconds: float, out: Path) -> int:
+    """The GPU's, until the time is up; returns how many calls are left."""
     start, arrays, entries = time.time(), dict[str, Any](), []
     for index, shape in enumerate(calls(seed, count)):
         if time.time() - start > seconds:
@@ -91,10 +92,12 @@ def record(seed: int, count: int, seconds: float, out: Path) -> None:
         entries.append(entry)
     meta = {
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-        "seed": seed, "entries": entries,
+        "seed": seed, "count": count, "entries": entries,
     }  # fmt: skip
     np.savez_compressed(out, meta=np.array(json.dumps(meta)), **arrays)
-    print(f"{len(arrays)} of {count} calls, {time.time() - start:.0f} s", flush=True)
+    left = count - len(entries)
+    print(f"{len(arrays)} of {count} calls, {left} left, {time.time() - start:.0f} s", flush=True)
+    return left
 
 
 def compare(path: Path, device: str) -> bool:
@@ -143,8 +146,7 @@ def main() -> int:
     comparer.add_argument("--device", default="h200")
     given = parser.parse_args()
     if given.verb == "record":
-        record(given.seed, given.count, given.seconds, given.out)
-        return 0
+        return 2 if record(given.seed, given.count, given.seconds, given.out) else 0
     return 0 if compare(given.file, given.device) else 1
 
 

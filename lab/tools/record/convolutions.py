@@ -14,6 +14,7 @@ import argparse
 import gzip
 import json
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -135,8 +136,8 @@ def kernels_of(runs: list[Callable[[], None]]) -> list[list[tuple[str, Any]]]:
     return lists if len(lists) == len(runs) else [[] for _ in runs]
 
 
-def main() -> None:
-    """Run until the time is up, and write what came out so far."""
+def main() -> int:
+    """Run until the time is up, and write what came out so far. The exit code: 2 where calls are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=4000)
@@ -152,9 +153,11 @@ def main() -> None:
     names: dict[str, int] = {}
     answers: list[tuple[int, list[tuple[int, Any]]]] = []
     run(["fprop", "bf16", 1, 8, 8, 8, 8, 3, 3, 1, 1, 1, 1, "nhwc"])
+    left = len(shapes)
     for at in range(0, len(shapes), TOGETHER):
         if time.time() - start > arguments.seconds:
             break
+        left = max(0, len(shapes) - at - TOGETHER)
         part = shapes[at : at + TOGETHER]
         for place, kernels in enumerate(kernels_of([lambda shape=shape: run(shape) for shape in part])):
             if kernels:
@@ -166,7 +169,9 @@ def main() -> None:
             "cudnn": torch.backends.cudnn.version(),
         }
         json.dump({**about, "shapes": shapes, "names": list(names), "answers": answers}, file)
+    print(f"{len(answers)} of {len(shapes)} calls named, {left} left, {time.time() - start:.0f} s")
+    return 2 if left else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

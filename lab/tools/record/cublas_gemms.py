@@ -43,8 +43,8 @@ def stacked(x: torch.Tensor, batch: int) -> torch.Tensor:
     return x.t().unsqueeze(0).repeat(batch, 1, 1).transpose(1, 2)
 
 
-def main() -> None:
-    """Run, and write what came out so far when the time is up."""
+def main() -> int:
+    """Run, and write what came out so far when the time is up. The exit code: 2 where GEMMs are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", required=True)
     parser.add_argument("--out", required=True)
@@ -101,8 +101,10 @@ def main() -> None:
     }  # fmt: skip
     np.savez_compressed(arguments.out, meta=np.array(json.dumps(meta)), **arrays)
     refused = sum("error" in x for x in entries)
-    print(f"{len(arrays)} of {len(wanted)} GEMMs kept, {refused} refused, {time.time() - start:.0f} s")
+    left = len(wanted) - sum("index" in x for x in entries)
+    print(f"{len(arrays)} of {len(wanted)} GEMMs kept, {refused} refused, {left} left, {time.time() - start:.0f} s")
+    return 2 if left else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

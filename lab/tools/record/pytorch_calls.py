@@ -159,8 +159,8 @@ def operands(gemms: PytorchGemms, call: Call, seed: int, index: int) -> tuple[An
     return at, over, a, b, vector, c
 
 
-def main() -> None:
-    """Run, and write what came out so far when the time is up."""
+def main() -> int:
+    """Run, and write what came out so far when the time is up. The exit code: 2 where calls are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draw", choices=list(LAYERS), default="calibration")
     parser.add_argument("--list", type=Path, help="JSON of calls to take in place of drawn ones")
@@ -213,8 +213,10 @@ def main() -> None:
         "entries": entries,
     }  # fmt: skip
     np.savez_compressed(arguments.out, meta=np.array(json.dumps(meta)), **arrays)
-    print(f"{len(arrays)} of {len(calls)} calls kept, {time.time() - start:.0f} s", flush=True)
+    left = len(calls) - len(entries)
+    print(f"{len(arrays)} of {len(calls)} calls kept, {left} left, {time.time() - start:.0f} s", flush=True)
+    return 2 if left else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
