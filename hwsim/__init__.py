@@ -126,4 +126,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    """The public names and the submodules: nothing that this module imports for itself."""
+    modules = [name for name in _MODULES if "." not in name and not name.startswith("_")]
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *modules})

@@ -29,6 +29,7 @@ from hwsim.compute.times import (
     evidence_of,
     has_output,
     on_matrix_unit,
+    times_in_mapping,
     times_in_output,
     times_with_numbers,
 )
@@ -258,6 +259,7 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
             partial(times_with_numbers, call),
             partial(on_matrix_unit, call),
             None if has_output(call) else partial(times_in_output, call),
+            in_mapping=partial(times_in_mapping, call),
         ),
     )
 

@@ -82,12 +82,18 @@ def printable(text: str) -> str:
     return "".join(x if x == "\n" or x.isprintable() else repr(x)[1:-1] for x in text)
 
 
+MOST_MEANT = 4  # names that a hint lists
+
+
 def nearest(name: str, allowed: list[str] | tuple[str, ...]) -> str:
     """Return "; did you mean 'x'?" for the closest of `allowed`, or an empty string.
 
-    A common name of a format (`ALIASES`) gives the allowed ones that it stands for.
+    A common name of a format (`ALIASES`) gives the allowed ones that it stands for, the first part of several names
+    (ootomo) these.
     """
     meant = [word for word in ALIASES.get(name.lower(), ()) if word in allowed]
+    begun = [word for word in allowed if name and word.startswith(f"{name}-")]
+    meant = meant or (begun if 1 < len(begun) <= MOST_MEANT else [])
     if meant and name not in allowed:
         return f"; did you mean {' or '.join(repr(word) for word in meant)}?"
     close = closest(name, allowed)

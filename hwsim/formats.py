@@ -33,6 +33,9 @@ NanEncoding = Literal["ieee", "all_ones", "minus_zero", "none"]
 
 ROUNDINGS: tuple[Rounding, ...] = ("RNE", "RNA", "RZ", "RU", "RD")
 WORD_BITS = 32  # of fp32 and int32
+BYTE_BITS = 8
+#: What to do with two 4-bit codes in a byte.
+PACKED = "; np.stack([x & 15, x >> 4], -1).reshape(*x.shape[:-1], -1) unpacks two in a byte along the last axis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,16 +421,38 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def codes_of(array: npt.NDArray[Any], fmt: Format) -> npt.NDArray[Any]:
-    """Codes of a typed array, any shape: a view, except that 4- and 6-bit formats give a copy with clear high bits.
+    """Codes of a typed array, any shape: a view; of typed int4 a copy, whose high bits are clear.
 
-    An array of the code dtype is taken as codes already. Raises InputError for any other dtype.
+    An array of the code dtype is taken as codes already. Raises InputError for any other dtype, and for a code of more
+    bits than the format's; high bits of typed int4 may be copies of its sign.
     """
     if array.dtype not in (array_dtype(fmt), code_dtype(fmt)):
         raise InputError(
             f"an array of {fmt.name} has dtype {array_dtype(fmt)}, or {code_dtype(fmt)} for codes; got {array.dtype}"
         )
     codes = array.view(code_dtype(fmt))
-    return codes & np.uint8((1 << fmt.bits) - 1) if fmt.bits < 8 else codes
+    if fmt.bits >= BYTE_BITS:
+        return codes
+    if fmt.is_integer and array.dtype == array_dtype(fmt) and array.dtype != code_dtype(fmt):
+        _check_width(np.where(codes >= (1 << BYTE_BITS) - (1 << fmt.fraction_bits), 0, codes), fmt)
+        return codes & np.uint8((1 << fmt.bits) - 1)
+    _check_width(codes, fmt)
+    return codes
+
+
+def _check_width(codes: npt.NDArray[Any], fmt: Format) -> None:
+    """Raise InputError for a code in a byte that has more bits than the format."""
+    high_bits = codes & np.uint8((1 << BYTE_BITS) - (1 << fmt.bits))
+    if not high_bits.any():
+        return
+    number = int(np.argmax(high_bits.reshape(-1) != 0))
+    code = int(codes.reshape(-1)[number : number + 1].max())
+    place = f" at {list(map(int, np.unravel_index(number, codes.shape)))}" if codes.ndim else ""
+    packed = PACKED if 2 * fmt.bits == BYTE_BITS else ""
+    raise InputError(
+        f"{code:#04x}{place} is no code of {fmt.name}, which has {fmt.bits} bits; "
+        f"allowed: a byte for each element, below {1 << fmt.bits:#x}{packed}"
+    )
 
 
 def array_of(codes: npt.NDArray[Any], fmt: Format) -> npt.NDArray[Any]:

@@ -214,11 +214,10 @@ class Result(TimedResult):
     def with_numbers(self, changes: Mapping[str, str | float]) -> ChangedNumbers | None:
         """Cycles before and after a change of the device's numbers, and what then bounds (None without timing).
 
-        changes: {path in the device file, or pattern with *: "2x" for a factor, or a value in the file's unit}. Where
-        the choice of kernels follows from a number (`cores`, `memories.*`, an instruction's shape), bits, or the clock
-        under load, the call is resolved again; otherwise its program is timed again at its clock. `beside` names the
-        numbers from which bits, energy or area follow. Raises InputError for a path or value that the device cannot
-        have.
+        changes: {path in the device file, or pattern with *: "2x" for a factor, or a value in the file's unit}. The
+        changed device has the faster of two mappings: the one chosen for it, and this run's; `mapping` says which. A
+        saved record or a library fixes the kernel: its program is timed again. `beside` names the numbers from which
+        bits, energy or area follow. Raises InputError for a path or value that the device cannot have.
         """
         return None if self.call is None else call_with_numbers(self.times, self.call, changes)
 

@@ -1,8 +1,8 @@
 """What all tests have: the modules beside this file (lowered.py, timing_device.py) can be imported in every folder,
-most take the first mapping of a run (first_mapping.py), and HWSIM_REQUIRE_EXTRAS turns skips for want of an extra into
-failures (required_extras.py). The garbage collector leaves alone what collecting the tests makes: going through it is a
-third of that time, and a twentieth of the tests'. What the tests make it looks at rarely: programs are tens of
-thousands of objects without circles.
+most take the first mapping of a run (first_mapping.py), some take a part of their cases (covering.py), and
+HWSIM_REQUIRE_EXTRAS turns skips for want of an extra into failures (required_extras.py). The garbage collector leaves
+alone what collecting the tests makes: going through it is a third of that time, and a twentieth of the tests'. What the
+tests make it looks at rarely: programs are tens of thousands of objects without circles.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from covering import pytest_collection_modifyitems  # noqa: F401
 from first_mapping import pytest_runtest_protocol  # noqa: F401
 from required_extras import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401
 

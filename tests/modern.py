@@ -16,33 +16,35 @@ PATTERNS = np.array(
 NARROW = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "fp64": np.float64}
 
 
-def _hash(seed, count, first=0):
-    h = (np.arange(first, first + count, dtype=np.uint64) + np.uint64(seed * 0x9E3779B1)) & MASK
+def _hash(seed, index):
+    h = (index + np.uint64(seed * 0x9E3779B1)) & MASK
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         h = (h ^ h >> np.uint64(shift)) * np.uint64(factor) & MASK
     return h ^ h >> np.uint64(16)
 
 
-def operand(seed, rows, columns, fmt, first=0):
+def operand(seed, rows, columns, fmt, first=0, only=None):
     """A (rows, columns) array of the format: sums of four bytes of a hash, about normal, with full significands. first:
-    the rows before it, which are not drawn.
+    the rows before it, which are not drawn; only: an array of the rows of it that are drawn, where not all.
     """
-    count, before = rows * columns, first * columns
-    h = _hash(seed, count, before)
+    chosen = np.arange(rows) if only is None else np.asarray(only)
+    index = ((first + chosen)[:, None] * columns + np.arange(columns)).astype(np.uint64)
+    h = _hash(seed, index)
     if fmt == "int8":
-        return (h.astype(np.uint8).astype(np.int16) - 128).astype(np.int8).reshape(rows, columns)
-    total = h.astype("<u4").view(np.uint8).reshape(-1, 4).sum(1, dtype=np.int64) - 510
-    x = total / 128 + (_hash(seed + 7, count, before).astype(np.float64) - 2.0**31) / 2.0**40
+        return (h.astype(np.uint8).astype(np.int16) - 128).astype(np.int8)
+    total = h.astype("<u4").view(np.uint8).reshape(*h.shape, 4).sum(-1, dtype=np.int64) - 510
+    x = total / 128 + (_hash(seed + 7, index).astype(np.float64) - 2.0**31) / 2.0**40
     if fmt != "fp64":
         x = x.astype(np.float32)
-    return x.astype(NARROW.get(fmt, np.float32)).reshape(rows, columns)
+    return x.astype(NARROW.get(fmt, np.float32))
 
 
-def pruned(seed, rows, columns, fmt):
-    """An A with two of four elements, whose places change from group to group and row to row."""
-    places = (np.arange(rows)[:, None] * 5 + np.arange(columns // 4)[None] * 11) % 6
-    x = operand(seed, rows, columns, fmt)
-    return np.where(PATTERNS[places].reshape(rows, columns), x, np.zeros((), x.dtype))
+def pruned(seed, rows, columns, fmt, only=None):
+    """An A with two of four elements, whose places change from group to group and row to row. only: as operand's."""
+    chosen = np.arange(rows) if only is None else np.asarray(only)
+    places = (chosen[:, None] * 5 + np.arange(columns // 4)[None] * 11) % 6
+    x = operand(seed, rows, columns, fmt, only=only)
+    return np.where(PATTERNS[places].reshape(x.shape), x, np.zeros((), x.dtype))
 
 
 def picked(size, count, seed):

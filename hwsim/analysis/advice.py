@@ -39,7 +39,8 @@ MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advi
 class Advice:
     """A change and the share of the time that it saves; is_most: at most that. option: of `hwsim run` that tries it.
 
-    sentence: what str() says, where that is not "CHANGE would save GAIN".
+    sentence: what str() says, where that is not "CHANGE would save GAIN". alone: the gains of the parts of two changes
+    together.
     """
 
     change: str
@@ -47,19 +48,25 @@ class Advice:
     is_most: bool
     option: str
     sentence: str = ""
+    alone: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         if self.sentence:
             return self.sentence
-        share = f"{100 * self.gain:.0f} %" if self.gain >= 0.01 else f"{100 * self.gain:.1f} %"
-        gain = f"at most {share}" if self.is_most else f"{share} with the same tiles"
+        share = _percent(self.gain)
+        gain = f"at most {share}" if self.is_most else f"{share} with the same tiles and clock"
+        gain += f", alone {' and '.join(_percent(part) for part in self.alone)}" if self.alone else ""
         return f"{self.change} would save {gain} ({self.option})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; `text` is the sentence."""
         fields = asdict(self)
-        del fields["sentence"]
+        del fields["sentence"], fields["alone"]
         return {"text": str(self)} | fields
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= WORTH_ADVISING else f"{100 * max(share, 0.0):.1f} %"
 
 
 def matrix_unit_advice(cycles: int, other: OnMatrixUnit) -> Advice:
@@ -184,7 +191,8 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
         numbers = {**of_first, **of_second}
         gain = saved(times, numbers) * without_launches
         if gain >= first.gain + second.gain + WORTH_ADVISING:
-            yield Advice(f"{first.change} together with {second.change}", gain, False, _option(times.chip, numbers))
+            change, option = f"{first.change} together with {second.change}", _option(times.chip, numbers)
+            yield Advice(change, gain, False, option, alone=(first.gain, second.gain))
 
 
 def _option(chip: Device, numbers: NumberChanges) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.what_if import WhatIf, what_if
@@ -16,6 +17,7 @@ from hwsim.devices.device import Device
 from hwsim.devices.numbers import Reach, new_values, reach_of, with_numbers
 from hwsim.devices.query import entry
 from hwsim.errors import InputError
+from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
 from hwsim.machines import timing
 from hwsim.machines.l2_state import COLD
@@ -27,11 +29,22 @@ MUCH_FASTER = 1000
 Anew = Callable[[Mapping[str, float]], Times]
 #: The times of a call with C in another format.
 InOutput = Callable[[str], Times]
+#: The times of a call in the mapping of a record, chosen with these numbers, on the device with those; None where it
+#: does not fit.
+InMapping = Callable[[Gemm, Mapping[str, float], Mapping[str, float]], Times | None]
 #: What else than cycles follows from numbers, by what they reach.
 BESIDE: Mapping[Reach, str] = {
     Reach.BITS: "changes bits too: compare a file with it by hwsim diff",
     Reach.COST: "of energy or area alone: hwsim sweep --set",
 }
+
+
+class ComparedMapping(StrEnum):
+    """Which mapping the changed device has in a comparison."""
+
+    SAME = "kept"  # the one of before: the choice for the changed device is the same, or takes more time
+    ANEW = "chosen anew"  # it takes less time than the one of before, or that one does not fit
+    FIXED = "fixed"  # by a saved record or a library
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +63,10 @@ class ChangedNumbers:
     numbers: {path: (value before, value after)}, in the device file's units; the instructions that the program executes
     come first. cycles: before, after, in cycles of each
     device's core clock. clock_mhz: that clock, under the load. seconds: the same in seconds. bound: the part whose
-    absence would then save most, None where none saves anything. is_anew: whether the kernel was chosen again for the
-    changed device; else the same program was timed at the same clock. held: {path: the number that keeps its change
-    from saving time}, where that is known.
+    absence would then save most, None where none saves anything. mapping: of the changed device; a fixed one is timed
+    at the same clock. old_mapping_seconds: with the mapping of before, where it fits and another one was chosen.
+    new_mapping_seconds: of the device without the changes in that other mapping, where it fits there. held:
+    {path: the number that keeps its change from saving time}, where that is known.
     """
 
     numbers: dict[str, tuple[float, float]]
@@ -60,7 +74,9 @@ class ChangedNumbers:
     clock_mhz: tuple[float, float]
     seconds: tuple[float, float]
     bound: WhatIf | None
-    is_anew: bool = False
+    mapping: ComparedMapping = ComparedMapping.FIXED
+    old_mapping_seconds: float | None = None
+    new_mapping_seconds: float | None = None
     held: dict[str, str] = field(default_factory=dict)
     beside: dict[str, str] = field(default_factory=dict)
 
@@ -74,13 +90,15 @@ class ChangeableCall:
 
     anew: None where the call's kernel is fixed, as by a saved record. on_matrix_unit: its cycles there, where it runs
     on the lanes because nobody asked for a format. in_output: the call's times with C in a format; None where the call
-    says C's format already, or its kernel is fixed.
+    says C's format already, or its kernel is fixed. in_mapping: its times in another record's mapping; None where its
+    kernel is fixed.
     """
 
     device: Device
     anew: Anew | None
     on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None
     in_output: InOutput | None = None
+    in_mapping: InMapping | None = None
 
 
 def program_with_numbers(
@@ -127,9 +145,10 @@ def _held(program: Program, device: Device, paths: Collection[str], l2: str, cyc
 def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, object]) -> ChangedNumbers | None:
     """The same of a call. times: of the call; None is returned where there are none.
 
-    A number that the choice of kernels or the clock follows from has the call resolved again; otherwise its program is
-    timed again at its clock. `beside` says what else than cycles follows from a number. Raises InputError as
-    `program_with_numbers`.
+    The call is resolved again for the changed device, which has the faster of two mappings: the one chosen for it, and
+    the one of before. A saved record or a library fixes the kernel; then its program is timed again at its clock,
+    unless the kernel or the clock follows from a number. `beside` says what else than cycles follows from a number.
+    Raises InputError as `program_with_numbers`.
     """
     if times.program is None or times.chip is None or times.cycles is None or times.seconds is None:
         return None
@@ -137,25 +156,48 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     numbers = new_values(device, changes)
     reaches = {path: reach_of(path) for path in numbers}
     beside = {path: BESIDE[reach] for path, reach in reaches.items() if reach in BESIDE}
-    if set(reaches.values()) <= {Reach.TIME, Reach.COST}:
+    is_of_times = set(reaches.values()) <= {Reach.TIME, Reach.COST}
+    if is_of_times and (anew is None or times.by_library):
         return replace(program_with_numbers(times.program, times.chip, changes, l2=times.l2), beside=beside)
     if anew is None:
         named = ", ".join(path for path, reach in reaches.items() if reach not in (Reach.TIME, Reach.COST))
         raise InputError(
             f"what-if: {named}: the kernel would be another one, and a saved record fixes it; run without it"
         )
-    after = anew({path: value for path, (_, value) in numbers.items()})
+    new_numbers = {path: value for path, (_, value) in numbers.items()}
+    after = anew(new_numbers)
     if after.program is None or after.chip is None or after.cycles is None or after.seconds is None:
         raise InputError(f"what-if: {', '.join(numbers)}: there are no cycles then: {after.note}")
-    return ChangedNumbers(
+    is_same = are_mapped_alike(times.program.gemm, after.program.gemm)
+    changed_call = ChangedNumbers(
         _used_first(numbers, after.program, device),
         (times.cycles, after.cycles),
         (times.chip.clock_mhz, after.chip.clock_mhz),
         (times.seconds, after.seconds),
         _bound(after.program, after.chip, after.l2),
-        is_anew=True,
+        mapping=ComparedMapping.SAME if is_same else ComparedMapping.ANEW,
+        held=_held(after.program, after.chip, numbers, after.l2, after.cycles) if after.cycles == times.cycles else {},
         beside=beside,
     )
+    if changed_call.mapping == ComparedMapping.SAME or call.in_mapping is None or times.by_library:
+        return changed_call
+    assert times.program.gemm is not None and after.program.gemm is not None
+    old = call.in_mapping(times.program.gemm, {}, new_numbers)
+    new = call.in_mapping(after.program.gemm, new_numbers, {})
+    return replace(
+        changed_call,
+        old_mapping_seconds=None if old is None else old.seconds,
+        new_mapping_seconds=None if new is None else new.seconds,
+    )
+
+
+def are_mapped_alike(before: Gemm | None, after: Gemm | None) -> bool:
+    """Whether two records have one mapping, in one order of summation."""
+    first, second = [
+        None if gemm is None else (gemm.mapping, gemm.schedule, [(part.mapping, part.schedule) for part in gemm.parts])
+        for gemm in (before, after)
+    ]
+    return first == second
 
 
 def _used_first(

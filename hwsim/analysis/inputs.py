@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+AnyArray = NDArray[Any]
 Float32 = NDArray[np.float32]
+ElementDraw = Callable[[np.random.Generator, tuple[int, ...], Any], AnyArray]
+NORMAL = "normal"
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> AnyArray:
+    return rng.standard_normal(shape, dtype)
+
+
+def _uniform(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> AnyArray:
+    return rng.uniform(-1.0, 1.0, shape).astype(dtype)
+
+
+def _positive(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> AnyArray:
+    return rng.uniform(0.0, 1.0, shape).astype(dtype)
+
+
+#: What random elements are: N(0, 1); uniform in [-1, 1); uniform in [0, 1), where no sum cancels.
+DISTRIBUTIONS: Mapping[str, ElementDraw] = MappingProxyType(
+    {NORMAL: _normal, "uniform": _uniform, "positive": _positive}
+)
+WORDS = MappingProxyType({NORMAL: "N(0, 1)", "uniform": "uniform in [-1, 1)", "positive": "uniform in [0, 1)"})
 
 
 def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
@@ -16,17 +40,19 @@ def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
     return rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
 
 
-def drawn(m: int, n: int, k: int, seed: int, format: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A[m, k] and B[k, n] to be used as `format`: fp64: N(0, 1) in fp64; int16: uniform over all values; any other
-    format: N(0, 1) in fp32.
+def drawn(
+    m: int, n: int, k: int, seed: int, format: str, distribution: str = NORMAL, lead: tuple[int, ...] = ()
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """A[..., m, k] and B[..., k, n] to be used as `format`, lead being their leading dimensions, of a distribution of
+    DISTRIBUTIONS: fp64 with all bits; int16: uniform over all values, whatever the distribution; any other format in
+    fp32.
     """
-    rng = np.random.default_rng(seed)
+    rng, shapes = np.random.default_rng(seed), ((*lead, m, k), (*lead, k, n))
     if format == "int16":
         low, high = np.iinfo(np.int16).min, np.iinfo(np.int16).max
-        return tuple(rng.integers(low, high, shape, np.int16, endpoint=True) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
-    if format == "fp64":
-        return rng.standard_normal((m, k)), rng.standard_normal((k, n))
-    return normal(m, n, k, seed)
+        return tuple(rng.integers(low, high, shape, np.int16, endpoint=True) for shape in shapes)  # type: ignore[return-value]
+    draw, dtype = DISTRIBUTIONS[distribution], np.float64 if format == "fp64" else np.float32
+    return tuple(draw(rng, shape, dtype) for shape in shapes)  # type: ignore[return-value]
 
 
 def offset_uniform(m: int, n: int, k: int, seed: int, exponent: int, *, symmetric: bool) -> tuple[Float32, Float32]:

@@ -132,15 +132,13 @@ def verdict_of(
     binding = binding_part(shares, lambda part: saved_by(times, part))
     bound = bound_of(shares, binding)
     beside = matrix_beside(binding, shares, lambda part: saved_by(times, part))
-    sentences = [_first(bound, binding, shares, beside)]
+    sentences = [_first(bound, binding, shares, beside, "DRAM" if times.chip.l2 is None else "L2")]
     if shares.padding * shares.busy >= WORTH_SAYING:
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
         )
     if (rate := rate_while_busy(times)) is not None and (1 - rate) * shares.busy >= MATTERS:
-        text = (
-            f"while busy, the {engine_words(shares.engine)} compute {_percent(rate)} of their peak's products per cycle"
-        )
+        text = f"{engine_words(shares.engine)}: {_percent(rate)} of the peak's products per cycle while busy"
         sentences.append(text)
     if folds := fold_parts(times):
         parts = (f"{name} {_percent(share)}" for name, (_, share) in folds.shares().items())
@@ -227,7 +225,7 @@ def _without_cycles(times: Times) -> Verdict:
     return Verdict("unknown", None, {}, (), (text,))
 
 
-def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: PartUse | None) -> str:
+def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: PartUse | None, outside_cores: str) -> str:
     does = "stream" if shares.is_array else "busy"
     matrix = f"{engine_words(shares.engine)} {does} {_percent(shares.busy)}" if shares.engine else "no products"
     busiest = binding if binding is not None and binding.kind != "matrix" else next(iter(shares.parts), None)
@@ -235,7 +233,7 @@ def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: Part
         "compute": "compute bound",
         "memory": "memory bound",
         "L2": "L2 bound",
-        "link": "bound by the link to L2",
+        "link": f"bound by the link to {outside_cores}",
         "elementwise": "bound by elementwise work",
         "copy": "bound by copies within the cores",
         "tiles": "short of tiles",

@@ -6,8 +6,9 @@ It knows the arguments and what they mean; which kernel there is and how it comp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ def attention(
     l2: str = DEFAULT,
     clock_mhz: float | None = None,
     launch_overhead: bool = False,
+    **others: Never,
 ) -> AttentionResult:
     """Scaled dot-product attention, softmax(scale query key^T) value, with the bits of the kernel that a library runs.
 
@@ -77,6 +79,7 @@ def attention(
         clock_mhz: core clock in MHz; None: what the chip keeps under this load. It changes seconds, and cycles of
             memory.
         launch_overhead: `seconds` takes in the device's time to launch each kernel.
+        others: there are none; another name is an InputError that names the one that is probably meant.
 
     Returns:
         An AttentionResult: `out`, an array (..., heads, queries, width of the value) of the operands' dtype (bfloat16
@@ -94,6 +97,13 @@ def attention(
     (hwsim/libraries/published/attention_kernels.py); the authors' kernels by their source (flash_attention.py there);
     the math form by PyTorch's source, its products by cuBLAS's recorded orders (hwsim/compute/math_kernel.py).
     """
+    for name in others:
+        allowed = [
+            parameter.name
+            for parameter in signature(attention).parameters.values()
+            if parameter.default is not parameter.empty
+        ]
+        raise InputError(f"attention: no option {name!r}; allowed: {', '.join(allowed)}{nearest(name, allowed)}")
     if l2 not in STATES:
         raise InputError(f"attention: l2 = {l2!r}; allowed: {', '.join(STATES)}{nearest(str(l2), list(STATES))}")
     if functional and not exact:

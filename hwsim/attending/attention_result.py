@@ -125,27 +125,27 @@ class AttentionResult(TimedResult):
     @property
     def _beside_a_chip(self) -> str:
         measured = self.measured
+        simplified = "begins and ends of tiles overlap more than on a chip"
+        if is_of_math(self.record):
+            simplified = (
+                "passes are assumed to move their arrays at the rates of L2 and DRAM, and products to take the time of "
+                "hwsim's own kernels"
+            )
         if measured is None:
             times = facts.attention_kernels().times
             most = max(calls.same_clock[-1] for calls in times.calls.values())
-            beside = f"{most:.2g} times as long as simulated, on one {times.chip.upper()}"
-            if is_of_math(self.record):
-                return (
-                    "no chip's time was compared with the math form's: its passes are assumed to move their arrays at "
-                    "the rates of L2 and DRAM, and its products to take the time of hwsim's own kernels; fused kernels "
-                    f"of attention took up to {beside}"
-                )
-            return "no chip's time was compared with this kernel's; other kernels of attention took up to " + beside
+            return (
+                "no chip's time was compared with this kernel's; other kernels of attention took up to "
+                f"{most:.2g} times as long as simulated, on one {times.chip.upper()}"
+            )
         *some, last = map(str, measured["widths"])
         widths = f"{', '.join(some)} and {last}" if some else last
         assert self.state is not None
         is_loaded = self.state["clock"] == "under load"
         clock = "the simulated clock under load" if is_loaded else "one clock"
-        return (
-            "begins and ends of tiles overlap more than on a chip; "
-            f"one {measured['chip'].upper()} took {measured['least']:.2g} to {measured['most']:.2g} times as long, "
-            f"compared at {clock} ({measured['calls']} calls, heads of {widths})"
-        )
+        took = f"{measured['least']:.2g} to {measured['most']:.2g} times as long, compared at {clock}"
+        calls = f"{measured['calls']} calls, heads of {widths}"
+        return f"{simplified}; one {measured['chip'].upper()} took {took} ({calls})"
 
     @property
     def levels(self) -> Evidence:

@@ -22,6 +22,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheme", default=DEFAULT_SCHEME, metavar="NAME", help="scheme of every product")
     parser.add_argument("--format", metavar="FORMAT", help="operand format of schemes that take native formats")
     parser.add_argument("--library", metavar="NAME", help="GEMM library whose kernels are taken")
+    parser.add_argument(
+        "--routines",
+        metavar="NAME,NAME",
+        default="",
+        help="routines that run on the device, as sgemm,d* (default: all whose products keep their type)",
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="host threads; no influence on the result")
     parser.add_argument("--engine", choices=ENGINES, help="what computes the bits; no influence on the result")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as one JSON object")
@@ -40,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
         for name in ("device", "scheme", "format", "library", "threads", "engine")
         if getattr(arguments, name) is not None
     }
-    code, record = run_program(command, options)
+    code, record = run_program(command, options, [name for name in arguments.routines.split(",") if name])
     if arguments.json is not None:
         write_text(
             arguments.json,

@@ -21,7 +21,7 @@ from hwsim.cli.crash import report
 from hwsim.cli.progress import print_beside
 from hwsim.cli.verb_parser import VerbParser
 from hwsim.cli.verbs import FRAMEWORKS, LAB, OWN, TASKS, Verb, imported, known, missing, module_of, verb_of
-from hwsim.errors import ConfigError, DeadlockError, HwsimError, nearest
+from hwsim.errors import ConfigError, DeadlockError, HwsimError, closest, nearest
 
 #: -1e-3, -inf, -1,2, -3:-1, in which argparse would see an option; it takes -1 and -0.5 for what they are.
 NEGATIVE = re.compile(r"(?!-(\d+|\d*\.\d+)$)-(\d|\.\d|inf|nan)", re.IGNORECASE)
@@ -190,6 +190,12 @@ def _verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argumen
     return of_verb
 
 
+def _near_flag(name: str, known_flags: Sequence[str]) -> str:
+    """The flag spelt most like one, as a hint; the dashes that all have do not make two alike."""
+    near = closest(name.removeprefix("--"), [flag.removeprefix("--") for flag in known_flags if flag.startswith("--")])
+    return f"; did you mean '--{near}'?" if near else ""
+
+
 def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence[str], advice: str) -> NoReturn:
     """Refuse words that the verb does not know, below the verb's usage; the words before a verb below the program's.
 
@@ -200,7 +206,7 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, unknown: Sequence
     known_flags = list(of_verb._option_string_actions)
     if advice:  # other verbs have other options: a near one here begins alike
         known_flags = [flag for flag in known_flags if flag[:3] == name[:3]]
-    hint = nearest(name, known_flags) if name and name not in known_flags and verb is not None else ""
+    hint = _near_flag(name, known_flags) if name and name not in known_flags and verb is not None else ""
     if verb is not None and not name:
         lacking = imported(NAMED).without_option(unknown, known_flags)
         hint = lacking or f"; hwsim {verb} --help shows the options that take a value"

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from hwsim.devices import expanded, load, names
+from hwsim.devices.plausible import notes_on
 from hwsim.devices.templates import DEFAULT, new_device_file, templates
 from hwsim.errors import ConfigError, InputError
 from hwsim.report.text.compare_text import chip_row, compare_devices, compare_text
@@ -93,9 +94,11 @@ def execute(arguments: argparse.Namespace) -> int:
         else:
             print(sources_text(device) if arguments.sources else device_text(device))
     elif arguments.json:
-        print(json.dumps({"schema": "hwsim.device-check/1", "name": device.name, "device_sha256": device.sha256}))
+        record = {"schema": "hwsim.device-check/1", "name": device.name, "device_sha256": device.sha256}
+        print(json.dumps(record | {"notes": notes_on(device)}))
     else:
         print(f"{arguments.device}: device {device.name} is right; evidence: {evidence_text(device)}")
+        print("".join([f"  is it meant? {note}\n" for note in notes_on(device)]), end="")
     return 0
 
 

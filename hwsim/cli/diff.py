@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import add_options, given_options, whole
 from hwsim.cli.progress import progress_bar
@@ -19,7 +20,6 @@ from hwsim.report.page.diff_page import diff_page
 from hwsim.request.declarations import DEFAULT_SCHEME, PROBLEM, SPARSITY, own_options
 from hwsim.request.option_records import LibraryOptions
 from hwsim.result import plain
-from hwsim.studies.diff_operands import DISTRIBUTIONS, NORMAL
 from hwsim.studies.diff_sides import Variant
 from hwsim.studies.questions import DIFF_SIZE, diff
 
@@ -55,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=whole(0), default=0, metavar="N", help="seed of random matrices (default 0)")
     group.add_argument(
         "--distribution",
+        "--operand-distribution",
         choices=list(DISTRIBUTIONS),
         default=NORMAL,
         help="of random matrices: N(0, 1), uniform in [-1, 1), or uniform in [0, 1) (default normal)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from hwsim.dataflows.registry import dataflows
@@ -17,6 +17,7 @@ from hwsim.schemes import Scheme, scheme_of
 
 WIDTH = 100
 INDENT = " " * 6
+EXAMPLES = ("tile", "stages")  # options of the mapping that the short help names
 
 
 def scheme_text(scheme: Scheme) -> str:
@@ -34,8 +35,9 @@ def scheme_text(scheme: Scheme) -> str:
     )
 
 
-def mapping_text(device: str | None) -> str:
-    """The options of the mapping: of a device's family, or of all families with their names.
+def mapping_text(device: str | None, leave_out: Collection[str] = ()) -> str:
+    """The options of the mapping: of a device's family, or of all families with their names. leave_out: names of
+    options that a verb does not take.
 
     Raises as hwsim.device for a wrong name, UnsupportedError for a device whose family has no dataflow.
     """
@@ -49,7 +51,7 @@ def mapping_text(device: str | None) -> str:
             )
         entries = [Declared(option, "mapping", ("mapping",)) for option in options[chip.family]]
         title = f"options of the mapping on {chip.name} (family {chip.family})"
-    return "\n".join([title, *_lines(entries)])
+    return "\n".join([title, *_lines(entry for entry in entries if entry.option.name not in leave_out)])
 
 
 def add_scheme_help(group: argparse._ArgumentGroup) -> None:
@@ -57,14 +59,16 @@ def add_scheme_help(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--help-scheme", action=_SchemeHelp, metavar="NAME", help="its options")
 
 
-def add_mapping_help(group: argparse._ArgumentGroup) -> None:
-    """Add the flag of the page on the mapping."""
+def add_mapping_help(group: argparse._ArgumentGroup, leave_out: Collection[str] = ()) -> None:
+    """Add the flag of the page on the mapping. leave_out: as of `mapping_text`."""
+    shown = [name for name in EXAMPLES if name not in leave_out]
     group.add_argument(
         "--help-mapping",
         action=_MappingHelp,
         nargs="?",
         metavar="DEVICE",
-        help="tile, stages; with a device, its own",
+        leave_out=leave_out,
+        help=f"{', '.join(shown)}; with a device, its own",
     )
 
 
@@ -75,8 +79,12 @@ class _SchemeHelp(argparse.Action):
 
 
 class _MappingHelp(argparse.Action):
+    def __init__(self, *words: Any, leave_out: Collection[str], **more: Any) -> None:
+        super().__init__(*words, **more)
+        self.leave_out = leave_out
+
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        print(mapping_text(values))
+        print(mapping_text(values, self.leave_out))
         parser.exit()
 
 

@@ -13,15 +13,24 @@ from hwsim.host.input_files import check_regular
 
 MAGIC = b"\x93NUMPY"
 MAP_FROM_BYTES = 1 << 26  # larger files are mapped, not read at once
+MATRIX = 2  # dimensions
 ALLOWED = "allowed: one real matrix of float16, float32, float64 or integers, as numpy.save writes it"
 
 
-def read_matrix(name: str, path: Path) -> NDArray[Any]:
-    """The matrix in the file `path`, for operand `name` ("A", "B"). Raises InputError as `read_array`."""
+def read_matrix(name: str, path: Path, *, takes_stacks: bool = False) -> NDArray[Any]:
+    """The matrix in the file `path`, for operand `name` ("A", "B"). takes_stacks: it may be a stack of matrices.
+
+    Raises InputError as `read_array`.
+    """
     array = read_array(name, path)
-    if array.ndim != 2:
-        raise InputError(f"{name} from {path}: has shape {array.shape}; allowed: a matrix (two dimensions)")
+    if array.ndim < MATRIX or (array.ndim > MATRIX and not takes_stacks):
+        stack = ", or a stack of matrices (three or more)" if takes_stacks else ""
+        raise InputError(f"{name} from {path}: has shape {array.shape}; allowed: a matrix (two dimensions){stack}")
     return array
+
+
+def _sizes(array: NDArray[Any]) -> str:
+    return " x ".join(map(str, array.shape))
 
 
 def read_array(name: str, path: Path, *, takes_bool: bool = False) -> NDArray[Any]:
@@ -64,16 +73,20 @@ def read_array(name: str, path: Path, *, takes_bool: bool = False) -> NDArray[An
     return np.asarray(array)
 
 
-def read_pair(a: Path | None, b: Path | None) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
-    """A and B, or (None, None). Raises InputError when one is missing or they cannot be multiplied."""
+def read_pair(
+    a: Path | None, b: Path | None, *, takes_stacks: bool = False
+) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    """A and B, or (None, None). takes_stacks: they may have leading dimensions.
+
+    Raises InputError when one is missing or they cannot be multiplied.
+    """
     if (a is None) != (b is None):
         raise InputError("got one of --a and --b; give both, or neither for random matrices")
     if a is None or b is None:
         return None, None
-    left, right = read_matrix("A", a), read_matrix("B", b)
-    if left.shape[1] != right.shape[0]:
+    left, right = (read_matrix(name, path, takes_stacks=takes_stacks) for name, path in (("A", a), ("B", b)))
+    if left.shape[-1] != right.shape[-2]:
         raise InputError(
-            f"A from {a} is {left.shape[0]} x {left.shape[1]} and B from {b} is {right.shape[0]} x {right.shape[1]}: "
-            f"A's columns must equal B's rows"
+            f"A from {a} is {_sizes(left)} and B from {b} is {_sizes(right)}: A's columns must equal B's rows"
         )
     return left, right

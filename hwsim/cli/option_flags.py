@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS
 from hwsim.cli.help_text import add_mapping_help, add_scheme_help
 from hwsim.cli.matrices import read_array
 from hwsim.cli.verb_parser import VerbParser, add_flag
@@ -57,6 +58,17 @@ def positive(text: str) -> float:
     return value
 
 
+def add_distribution(group: Any) -> None:
+    """Add --operand-distribution as an axis: it may be repeated."""
+    words = ", ".join(f"{name} ({text})" for name, text in WORDS.items())
+    group.add_argument(
+        "--operand-distribution",
+        action="append",
+        choices=list(DISTRIBUTIONS),
+        help=f"of random matrices: {words}; may be repeated (default {NORMAL})",
+    )
+
+
 def add_options(
     parser: argparse.ArgumentParser,
     kinds: Iterable[str],
@@ -92,7 +104,7 @@ def add_options(
         pages = parser.add_help_pages()
         add_scheme_help(pages)
         if "mapping" in wanted:
-            add_mapping_help(pages)
+            add_mapping_help(pages, apart)
     return by_kind
 
 

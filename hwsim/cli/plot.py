@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from hwsim import plots
+from hwsim.analysis.inputs import NORMAL
 from hwsim.api import run
-from hwsim.cli.option_flags import whole
+from hwsim.cli.option_flags import add_distribution, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.devices import instruction, load
 from hwsim.errors import HwsimError, InputError, nearest
@@ -22,7 +23,7 @@ from hwsim.report.plots.bounds import FORMS, error_bound
 from hwsim.report.plots.devices import peaks_by_device
 from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows, over_exponent
 from hwsim.report.text.words import table
-from hwsim.request.declarations import AUTO
+from hwsim.request.declarations import AUTO, OPERAND_DISTRIBUTION
 from hwsim.result import Result, plain
 from hwsim.schemes import Scheme, scheme_of
 from hwsim.studies.questions import tune
@@ -38,8 +39,15 @@ PlotRows = list[dict[str, Any]]
 Draw = Callable[[argparse.Namespace, Any], tuple[Any, PlotRows]]
 WAYS = ("device", "scheme", "format")
 LINES = ("y", "slopes", "bound", "bound_format")
-ERRORS = (*WAYS, "at", "seeds", "drawn_in_format", *LINES)
-DEFAULTS = {"device": ["h200"], "scheme": ["native"], "at": None, "seeds": 1, "bound_format": "fp32"}
+ERRORS = (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "drawn_in_format", *LINES)
+DEFAULTS = {
+    "device": ["h200"],
+    "scheme": ["native"],
+    OPERAND_DISTRIBUTION: [NORMAL],
+    "at": None,
+    "seeds": 1,
+    "bound_format": "fp32",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,8 @@ def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]],
     ways = _ways(arguments)
     for index, (scheme, form, options) in enumerate(ways):
         shares = None if progress is None else _part_of(progress, index, len(ways))
-        table_of_way = sweep(study | {"schemes": [scheme], "options": options}, progress=shares).rows
+        axes = options | ({OPERAND_DISTRIBUTION: arguments.operand_distribution} if exact else {})
+        table_of_way = sweep(study | {"schemes": [scheme], "options": axes}, progress=shares).rows
         rows += [_named(row, form, is_drawn_in_it=bool(arguments.drawn_in_format)) for row in table_of_way]
     _say_refused(rows)
     return rows
@@ -158,6 +167,7 @@ def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> tuple[
         [(scheme, form, _options(scheme, form)) for scheme, form in _formatted(arguments)],
         exponents=arguments.at or EXPONENTS,
         seeds=range(arguments.seeds),
+        distributions=arguments.operand_distribution,
         progress=progress,
     )
     _say_refused(rows)
@@ -254,7 +264,7 @@ KINDS = {
     "error-over-exponent": PlotKind(
         "error of devices and schemes over the binary exponent of A's elements (--at: exponents)",
         _error_over_exponent,
-        (*WAYS, "at", "seeds", "slopes", "bound", "bound_format"),
+        (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "slopes", "bound", "bound_format"),
     ),
     "tflops-over-size": PlotKind(
         "rate of devices and schemes over n of n^3 (--at: values of n)", _tflops_over_size, (*WAYS, "at", "y", "slopes")
@@ -292,6 +302,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=whole(1, MOST_SEEDS), metavar="N", help="random operands of N seeds: their mean and range"
     )
+    add_distribution(parser)
     parser.add_argument(
         "--drawn-in-format",
         action="store_true",

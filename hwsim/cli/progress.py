@@ -89,15 +89,18 @@ class ProgressBar:
             self.ended.set()
 
     def _words(self) -> str:
-        seconds = time.monotonic() - self.start
+        now = time.monotonic()
         share = f"{self.share:.0%}".replace("%", " %") + " " if self.share else ""
-        return f"{share}after {clock(seconds)}{f', {self.stage}' if self.stage else ''}"
+        return f"{share}after {clock(now - self.start)}{self._left(now)}{f', {self.stage}' if self.stage else ''}"
 
     def _frame(self) -> str:
         now, filled = time.monotonic(), "#" * round(self.share * BAR)
-        left = f", {clock((now - self.begun) * (1 / self.share - 1))} left" if self.share else ""
-        text = f"{self.share * 100:3.0f} % |{filled:<{BAR}}| {clock(now - self.start)}{left}  {self.stage}"
+        text = f"{self.share * 100:3.0f} % |{filled:<{BAR}}| {clock(now - self.start)}{self._left(now)}  {self.stage}"
         return ERASE + text.rstrip()[: _columns() - 1]
+
+    def _left(self, now: float) -> str:
+        """The time that is left, where a share of the stage is done."""
+        return f", {clock((now - self.begun) * (1 / self.share - 1))} left" if self.share else ""
 
 
 def _columns() -> int:

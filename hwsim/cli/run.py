@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.analysis.changed_numbers import ChangedNumbers
+from hwsim.analysis.inputs import WORDS
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
@@ -72,7 +73,10 @@ def _add_problem(group: argparse._ArgumentGroup) -> None:
         metavar="FILE.json",
         help="run the GEMM of this record again (see --save-gemm), with its device, scheme, clock and options",
     )
-    for name, text in (("a", "matrix A, with --b (default: both N(0, 1), fp32)"), ("b", "matrix B")):
+    for name, text in (
+        ("a", "matrix A, with --b (default: both N(0, 1), fp32); or a stack of matrices"),
+        ("b", "B, as --a"),
+    ):
         add_flag(
             group,
             f"--{name}",
@@ -184,7 +188,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
     _check_files(arguments)
-    a, b = read_pair(arguments.a, arguments.b)
+    a, b = read_pair(arguments.a, arguments.b, takes_stacks=True)
     options = given_options(arguments)
     what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
     if arguments.gemm is not None:
@@ -224,7 +228,7 @@ def execute(arguments: argparse.Namespace) -> int:
         assert result.c is not None
         product = result.c
         write_whole(arguments.out, lambda file: np.save(file, product, allow_pickle=False))
-        notes.append(f"wrote {arguments.out}: C, {result.m} x {result.n} {product.dtype}")
+        notes.append(f"wrote {arguments.out}: C, {' x '.join(map(str, product.shape))} {product.dtype}")
     if arguments.save_gemm is not None:
         record = result.gemm.to_json() + "\n"
         write_whole(arguments.save_gemm, lambda file: file.write(record.encode()))
@@ -314,7 +318,8 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
         return f"A from {arguments.a}, B from {arguments.b}"
     if arguments.no_exact:
         return f"no operands, {call.resolved.gemm.problem.a.format} in memory assumed"
-    return f"A and B random N(0, 1), seed {call.options.problem.seed}"
+    problem = call.options.problem
+    return f"A and B random {WORDS[problem.operand_distribution]}, seed {problem.seed}"
 
 
 def read_record(path: Path) -> Any:

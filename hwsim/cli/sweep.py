@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hwsim.cli.option_flags import whole
+from hwsim.cli.option_flags import add_distribution, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
-from hwsim.errors import InputError
+from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST
 from hwsim.report.page.sweep_page import sweep_page
 from hwsim.report.table_file import table_csv
+from hwsim.report.text.sweep_text import refusals
+from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.result import plain
 from hwsim.studies.sweep import sweep
 
@@ -25,7 +27,8 @@ UNKNOWN_OPTION = (
     "In the study stand exact: true (bits and errors), and options of a scheme or a run: "
     "options: {moduli: 14, input_format: fp64}"
 )
-WAYS = ("device", "scheme", "format")
+OPTIONS = ("format", OPERAND_DISTRIBUTION)
+WAYS = ("device", "scheme", *OPTIONS)
 EXAMPLE = """example study:
 
   devices: [h200, b200]          # a name, a file, or {device: v100, format: fp16}
@@ -58,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("without a study file")
     for name, text in (("device", "a device"), ("scheme", "a scheme"), ("format", "a format of the operands")):
         group.add_argument(f"--{name}", action="append", metavar="NAME", help=f"{text}; may be repeated")
+    add_distribution(group)
     for name in "mnk":
         group.add_argument(f"--{name}", nargs="+", type=whole(1), metavar="N", help=f"values of {name} (default 1024)")
     parser.add_argument(
@@ -78,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Run the points, write or print the table."""
+    """Run the points, write or print the table. Raises UnsupportedError, after that, where no point ran."""
     check_report(arguments.report)
     check_outputs({"--out": arguments.out, **report_files(arguments.report)})
     with progress_bar(quiet=arguments.quiet, stage="running points") as progress:
@@ -104,6 +108,9 @@ def execute(arguments: argparse.Namespace) -> int:
         print(f"hwsim: {where}{table.counts}", file=sys.stderr)
         if arguments.report is not None:
             print(f"hwsim: {report_note(arguments.report)}", file=sys.stderr)
+    if table.refused == len(table.rows):
+        points, devices, schemes, reason = refusals(table)[0]
+        raise UnsupportedError(f"sweep: no point ran. {points} of {schemes} on {devices}: {reason}")
     return 0
 
 
@@ -114,12 +121,13 @@ def _lacks_costs(row: Mapping[str, Any]) -> bool:
 
 def _study(arguments: argparse.Namespace) -> Path | dict[str, Any]:
     """The study file, or the study that the options say."""
+    axes = {name: getattr(arguments, name) for name in OPTIONS}
     said = {
         key: value
         for key, value in (
             ("devices", arguments.device),
             ("schemes", arguments.scheme),
-            ("options", arguments.format and {"format": arguments.format}),
+            ("options", {name: values for name, values in axes.items() if values}),
             *((size, getattr(arguments, size)) for size in "mnk"),
         )
         if value
@@ -129,7 +137,7 @@ def _study(arguments: argparse.Namespace) -> Path | dict[str, Any]:
             raise InputError("sweep: give STUDY.yaml, or --device NAME for a study without a file")
         return said
     if said:
-        flags = ", ".join(f"--{name}" for name in (*WAYS, *"mnk") if getattr(arguments, name))
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in (*WAYS, *"mnk") if getattr(arguments, name))
         raise InputError(f"{flags}: the study file says it; leave the option out, or the file")
     return Path(arguments.study)
 

@@ -12,23 +12,23 @@ from hwsim.cli.option_flags import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.cli.verb_parser import VerbParser
+from hwsim.dataflows.options import TILE_OPTION
 from hwsim.devices import at_clock, load
 from hwsim.errors import InputError
-from hwsim.gemm.problem import Problem
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.report.page.tune_page import tune_page
 from hwsim.report.text.tune_text import plotting, tune_csv, tune_dict, write_heat
 from hwsim.report.text.words import count
 from hwsim.request.declarations import DEFAULT_SCHEME
-from hwsim.request.operands import scales_of_scheme
-from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.questions import library_kernel
 from hwsim.studies.tune import tune
+from hwsim.studies.tune_call import OF_LIBRARY, UNTAKEN, library_options, tune_call
 
 BUDGET = 400
-UNTUNED = ("c", "alpha", "beta", "bias")  # options of the epilogue that a search does not take
+#: Options of a run that a search does not take or says in its own way.
+LEFT_OUT = ("m", "n", "k", TILE_OPTION.name, *(name for name in UNTAKEN if name not in OF_LIBRARY))
 ELSEWHERE = {"--tile": "tune searches tiles; hwsim run --tile times a single one"}
 
 
@@ -70,7 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--plot", type=Path, metavar="FILE.png", help="write the heat map (needs matplotlib)")
     add_report(group, "--device h200")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no notes on standard error")
-    add_options(parser, ("epilogue", "library", "scheme"), ("error_target", *UNTUNED))
+    kinds = ("problem", "epilogue", "library", "mapping", "scheme")
+    add_options(parser, kinds, LEFT_OUT)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -85,26 +86,27 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.clock_mhz is not None:
         chip = at_clock(chip, arguments.clock_mhz)
     sizes = (arguments.m, arguments.n, arguments.k)
-    options = given_options(arguments)
-    library = options.pop("library", None)
-    beside = None
+    options = given_options(arguments) | dict(zip("mnk", sizes, strict=True))
+    library, beside = options.pop("library", None), None
+    plain = {name: value for name, value in options.items() if library is None or name not in OF_LIBRARY}
+    call = tune_call(chip, scheme_of(arguments.scheme), plain)
     if library is not None:
-        call = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz, **options}
-        beside = library_kernel(library, **dict(zip("mnk", sizes, strict=True)), **call)
-    named, output = options.pop("format", None), options.pop("output", None)
-    scheme = scheme_of(arguments.scheme)
-    planned = plan_for(chip, scheme, Problem.of("fp32" if named is None else named, *sizes), named, options)
+        of_run = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz}
+        beside = library_kernel(library, **of_run, **library_options(options, call))
+    named, output = options.get("format"), options.get("output")
     with progress_bar(quiet=arguments.quiet, stage="timing configurations") as progress:
         landscape = tune(
             chip,
-            planned.plan,
+            call.planned.plan,
             sizes,
             objective=arguments.objective,
             chooser=arguments.chooser,
             exhaustive=arguments.exhaustive,
             budget=arguments.budget,
-            output=output,
-            scales=scales_of_scheme(scheme),
+            output=call.output,
+            scales=call.scales,
+            lead=call.lead,
+            fixed=call.fixed,
             l2=arguments.l2,
             progress=progress,
         )
@@ -122,7 +124,12 @@ def execute(arguments: argparse.Namespace) -> int:
         write_whole(arguments.plot, lambda file: write_heat(landscape, title, file))
         notes.append(f"wrote {arguments.plot}: heat map")
     if arguments.json:
-        record = {"schema": "hwsim.tune/1", "device": chip.name, "scheme": arguments.scheme, "options": planned.options}
+        record = {
+            "schema": "hwsim.tune/1",
+            "device": chip.name,
+            "scheme": arguments.scheme,
+            "options": call.planned.options,
+        }
         record |= {} if output is None else {"output": output}
         record |= {"l2": landscape.l2}
         record |= {} if beside is None else {"library": asdict(beside)}

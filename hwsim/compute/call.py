@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
+from hwsim.analysis.inputs import NORMAL
 from hwsim.devices import at_clock, at_power, load
 from hwsim.devices.device import Device
 from hwsim.errors import InputError
@@ -19,7 +20,7 @@ from hwsim.gemm.plan import Mixed
 from hwsim.libraries.adopt import adopted
 from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
 from hwsim.operands.operand import common_format, formats_in_memory
-from hwsim.request.declarations import AUTO, DEFAULT_SCHEME
+from hwsim.request.declarations import AUTO, DEFAULT_SCHEME, OPERAND_DISTRIBUTION
 from hwsim.request.operands import ProductOperands, operands_of
 from hwsim.request.option_records import LibraryOptions
 from hwsim.request.options import CallOptions, sort_by_owner
@@ -71,6 +72,8 @@ class ProductCall:
         shown |= {} if options.machine.power_limit_w is None else {"power_limit_w": options.machine.power_limit_w}
         shown |= {} if options.machine.l2 == DEFAULT_L2 else {"l2": options.machine.l2}
         shown |= {"launch_overhead": True} if options.machine.launch_overhead else {}
+        asked = options.problem.operand_distribution
+        shown |= {OPERAND_DISTRIBUTION: asked} if self.operands.is_drawn and asked != NORMAL else {}
         shown |= {} if self.choice is None else {"choice": self.choice.to_dict()}
         shown |= {} if options.problem.conv is None else {"conv": dict(options.problem.conv)}
         return shown

@@ -48,7 +48,7 @@ class Notices:
             warnings += time_warnings(self.request.library, self.request.device) if self.request.timing else []
         if self.program is not None and self.record.mapping is not None:
             warnings += advice(self.record, self.request.device, self.request.mapping)
-            warnings += idle_cores(self.record, self.program, self.request.device)
+            warnings += idle_cores(self.record, self.program, self.request.device, self.request.mapping)
         return warnings
 
 

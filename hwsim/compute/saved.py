@@ -39,6 +39,7 @@ BESIDE_RECORD = (
         "tensor_scales",
         "input_format",
         "seed",
+        "operand_distribution",
         *(field.name for field in fields(RegionOptions)),
     ),
     *(field.name for field in fields(MachineOptions) if field.name != "clock_mhz"),
@@ -96,7 +97,15 @@ def _scheme(record: Gemm, named: str | Scheme) -> Scheme:
 
 
 def _chip(record: Gemm, device: DeviceLike) -> Device:
-    chip = load(record.device.name if device == DEFAULT_DEVICE else device)
+    try:
+        chip = load(record.device.name if device == DEFAULT_DEVICE else device)
+    except UnsupportedError as error:
+        if device != DEFAULT_DEVICE:
+            raise
+        raise UnsupportedError(
+            f"the record is of device {record.device.name}, which no name finds here; give its file beside the record: "
+            "--device FILE.yaml (device= in Python)"
+        ) from error
     if chip.name != record.device.name:
         raise InputError(f"device {chip.name}: the record is of {record.device.name}; leave device out beside gemm=")
     if chip.sha256 != record.device.sha256:
@@ -112,7 +121,8 @@ def _with_record(options: CallOptions, record: Gemm, *, has_arrays: bool) -> Cal
     problem, machine = options.problem, replace(options.machine, clock_mhz=record.device.clock_mhz)
     if not has_arrays:
         m, n, k = record.problem.sizes
-        problem = replace(problem, m=m, n=n, k=k, input_format=record.problem.input_format)
+        batch = record.problem.matrices if len(record.problem.lead) == 1 and record.problem.image is None else None
+        problem = replace(problem, m=m, n=n, k=k, batch=batch, input_format=record.problem.input_format)
     return replace(options, problem=problem, machine=machine)
 
 

@@ -21,6 +21,7 @@ from hwsim.gemm.schedule import schedule_of
 from hwsim.libraries.times import library_times
 from hwsim.machines.timing import missing
 from hwsim.request.option_records import MachineOptions
+from hwsim.resolve.mapping_of_base import on_device
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 
 #: Why products of parts have no cycles.
@@ -65,6 +66,24 @@ def times_with_numbers(call: ProductCall, changes: Mapping[str, float]) -> Times
     """
     chip = with_numbers(call.request.device, changes)
     return call_times(resolved_call(chip, call.request.scheme, call.options, call.operands, call.choice))
+
+
+def times_in_mapping(
+    call: ProductCall, gemm: Gemm, chosen_with: Mapping[str, float], changes: Mapping[str, float]
+) -> Times | None:
+    """The times of a call in the mapping of its record `gemm`, which was chosen for its device with the numbers
+    `chosen_with`, on its device with the numbers `changes`; by path.
+
+    None where the mapping does not fit this device.
+    """
+    here = call.request.device
+    base, chip = (with_numbers(here, numbers) if numbers else here for numbers in (chosen_with, changes))
+    moved = on_device(gemm, chip, base)
+    if moved is None:
+        return None
+    record, program = moved
+    timed = replace(call.resolved.timed, gemm=record, device=chip, program=program, in_order=None)
+    return _program_times(timed, "", call.options.machine)
 
 
 def on_matrix_unit(call: ProductCall) -> OnMatrixUnit | None:

@@ -40,6 +40,10 @@ UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, 
 UNION_CASES = ("constrained-str", "tuple[")
 MOST_HINTS = 50  # likely meant keys that are looked for
 YAML_WORDS = {"True": "true", "False": "false"}
+#: A number with a unit: the number, a prefix of thousands, the unit.
+WITH_UNIT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) *([kKMGTP]?)(B/s|B|Hz|hz|s|ns|us|ms|W|J)")
+PREFIXES = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+BYTES = ("B", "B/s")
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
@@ -138,7 +142,7 @@ def _text(item: Any, node: Node) -> str:
         return f"got {shown}; allowed: {', '.join(allowed)}{nearest(value, allowed)}"
     if kind in KINDS:
         number = kind in ("int_type", "float_type") and LIKE_NUMBER.fullmatch(str(node.value))
-        hint = "; numbers have no quotes, underscores, colons or leading zeros" if number else ""
+        hint = "; numbers have no quotes, underscores, colons or leading zeros" if number else _without_unit(node.value)
         return f"got {got}; needs {KINDS[kind]}{hint}"
     if kind in ("one_of", "rule"):
         return str(item["msg"])
@@ -147,6 +151,16 @@ def _text(item: Any, node: Node) -> str:
     if kind == "string_pattern_mismatch":
         return f"got {item['input']!r}; allowed: letters, digits and _ . -"
     return f"got {got}; {item['msg']}"
+
+
+def _without_unit(value: Any) -> str:
+    """What to write for a number with a unit; of bytes, the number itself."""
+    parts = WITH_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if parts is None:
+        return ""
+    number, prefix, unit = parts.groups()
+    alone = f": {float(number) * PREFIXES[prefix]:g}" if unit in BYTES else ""
+    return f"; write the number without its unit, which the key names{alone}"
 
 
 def _shown(node: Node) -> str:

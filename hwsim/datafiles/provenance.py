@@ -45,6 +45,9 @@ class Level(StrEnum):
 LEVELS = tuple(level.value for level in Level)
 
 
+NO_SOURCE = "NONE"  # the key of a sources table for what no source says
+
+
 @dataclass(frozen=True, slots=True)
 class Attribution:
     """Source and evidence of a value or, for a block, of all values below it (None: not given).
@@ -199,12 +202,13 @@ class _Splitter:
             self._problem(node.mark, path, f"got {_shown(node)}; needs text that says where the number comes from")
             return ""
         if self.known:
+            of_ones_own = f" ('{NO_SOURCE}; {text}' for what you say yourself)" if NO_SOURCE in self.known else ""
             for name in (part.strip() for part in text.split(";")[0].split(",")):
                 if name not in self.known:
                     self._problem(
                         node.mark,
                         path,
-                        f"'{name}' is not in the sources table; write KEY, KEY; free text; "
+                        f"'{name}' is not in the sources table; write KEY, KEY; free text{of_ones_own}; "
                         f"known: {', '.join(sorted(self.known))}{nearest(name, list(self.known))}",
                     )
         return text

@@ -11,7 +11,7 @@ from hwsim.gemm.option_types import PAIR, TILE, TRUTH, Option
 BUFFERS = {"single": 1, "double": 2}  # slots of L1, L0A and L0B per stage of the pipeline, by `buffering`
 DEFAULT_BUFFERING = "double"
 BEFORE, IN_KERNEL = "before", "kernel"  # values of `convert_a`: who splits A
-AUTO = "auto"  # split_k: as many slices as take the least estimated time
+AUTO = "auto"  # split_k: as many slices as take the least simulated time
 
 TILE_OPTION = Option(
     "tile",
@@ -29,17 +29,17 @@ STAGES = Option(
     "with a block of K on its way",
     least=1,
     axis=(2, 3, 4, 5, 6),
-    default_text="as many as fit",
+    default_text="as many as fit, up to the family's or the library kernel's most",
 )
 SPLIT_K = Option(
     "split_k",
     int,
     None,
-    "split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated "
-    "time",
+    "split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least simulated "
+    "time of those with the least estimated",
     least=1,
     words=(AUTO,),
-    axis=(1, 2, 4, 8),
+    axis=(1, 2, 3, 4, 5, 6, 7, 8),
     default_text="1; more for narrow operands on the 910A",
 )
 SWIZZLE = Option(

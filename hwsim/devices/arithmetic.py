@@ -210,7 +210,10 @@ def _codes(name: str, which: str, array: npt.NDArray[Any], fmt: str) -> Codes:
             f"{name}: {which} is {fmt}; allowed: {array_dtype(number_format)}, or {code_dtype(number_format)} for codes"
             f"; got {array.dtype}"
         )
-    return codes_of(array, number_format)
+    try:
+        return codes_of(array, number_format)
+    except InputError as error:
+        raise InputError(f"{name}: {which}: {error}") from None
 
 
 def _scales(

@@ -19,6 +19,7 @@ from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
 from hwsim.devices import registry
 from hwsim.devices.checks import check
 from hwsim.devices.device import Device
+from hwsim.devices.model.chip import DeviceOrigin
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.places import text_of
 
@@ -85,6 +86,8 @@ def _built(device: str | Path | Mapping[str, Any], files: list[tuple[Path, regis
         raise refuse(problems, "device")
     result._evidence.update(_evidence(result, annotated.attributions))
     result._citations.update(sources)
+    if not isinstance(device, Mapping) and registry.is_path(device):
+        result._origin = DeviceOrigin(str(device))
     result._sha256 = hashlib.sha256(result.canonical().encode()).hexdigest()
     return result
 

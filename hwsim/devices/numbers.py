@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
@@ -139,7 +140,8 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
 
     With another number of cores the clocks under load follow (hwsim.devices.power), unless one of them is changed too.
 
-    Raises InputError as `new_values`, and for a value that the device cannot have.
+    The device remembers the one it was changed from, whose mappings it tries too. Raises InputError as `new_values`,
+    and for a value that the device cannot have.
     """
     values = new_values(device, changes)
     try:
@@ -156,6 +158,7 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
     if not any(fnmatchcase(path, pattern) for path in values for pattern in LOADED_CLOCKS):
         variant = at_cores(variant, device.cores)
     variant._evidence.update(dict.fromkeys(values, CHANGED))
+    variant._origin = replace(variant._origin, changed_from=device)
     return variant
 
 

@@ -42,7 +42,7 @@ def _no_instruction(device: DeviceModel, name: str) -> str:
     meant = [key for key, model in models.items() if name in (model.a, model.b, *model.formats) or name in key]
     listed = f"; of {name} it has: {'; '.join(spelled[key] for key in meant[:MOST_LISTED])}" if meant else near
     more = f", and {len(meant) - MOST_LISTED} more" if len(meant) > MOST_LISTED else ""
-    return f"{said}{listed}{more}; all {len(models)}: hwsim devices show {device.name}"
+    return f"{said}{listed}{more}; all {len(models)}: hwsim devices show {device.argument}"
 
 
 def find(device: DeviceModel, name: str) -> InstructionModel | None:

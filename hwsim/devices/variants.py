@@ -101,4 +101,5 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
     changed_device._citations.update(device.citations)
     changed_device._sha256 = hashlib.sha256(changed_device.canonical().encode()).hexdigest()
     changed_device._asked_mhz = device.asked_mhz
+    changed_device._origin = device._origin
     return changed_device

@@ -81,7 +81,9 @@ def _check(plan: Plan, specs: Sequence[DotSpec]) -> None:
                 f"scheme {plan.scheme}: {plan.arithmetic} sums need an integer unit; it gives {spec.d}"
             )
         if plan.arithmetic == "fp64" and plan.split == "round" and spec.d != "fp64":
-            raise UnsupportedError(f"scheme {plan.scheme}: it needs a unit that gives fp64; this one gives {spec.d}")
+            raise UnsupportedError(
+                f"scheme {plan.scheme}: arithmetic='fp64' with split='round' adds fp64 terms; this unit gives {spec.d}"
+            )
     if any(isinstance(node, OperandSum | Depth) for node in nodes_of(plan.combine)) and not is_whole:
         raise UnsupportedError(f"scheme {plan.scheme}: sums of operands are for integer arithmetic")
     if plan.split in SLICED and is_whole:

@@ -26,7 +26,7 @@ class CoverageVerdict:
     library was asked, and its layer. not_caught: {name: calls} that were not simulated. substituted: {name: calls}
     that were simulated in the unit's own order, because the library's kernel is not known. unknown_orders: {name:
     calls} of a library's kernels that add in an order that is not known; the unit's own stands for it. hints: how to
-    have calls simulated.
+    have calls simulated. left: the share that the settings leave to the framework ("plain").
     """
 
     computed: float | None
@@ -40,6 +40,7 @@ class CoverageVerdict:
     substituted: Mapping[str, int]
     unknown_orders: Mapping[str, int] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
+    left: float = 0.0
 
     def __str__(self) -> str:
         return "; ".join(self._parts())
@@ -69,8 +70,11 @@ class CoverageVerdict:
         """How much was computed, and in whose order of summation."""
         if self.computed is None:
             return "no product was simulated"
+        if self.left and not self.computed:
+            return f"no product was simulated: the settings leave {percent(self.left)} of the MACs to the framework"
         counting = f", not counting {', '.join(self.uncounted)}" if self.uncounted else ""
         computed = f"{percent(self.computed)} of this model's MACs were simulated{counting}"
+        computed += f', {percent(self.left)} left to the framework ("plain")' if self.left else ""
         if self.in_order is None:
             return f"{computed}, in hwsim's own order (no library asked)"
         orders = f"{percent(self.in_order)} in the library's known order, "

@@ -18,8 +18,8 @@ CUDA_MEMORY = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 def given_array(name: str, value: Any) -> NDArray[Any]:
     """What a caller handed over as `name`, as an array; an array of a backend stays what it is.
 
-    Raises InputError for one with masked elements (numpy.ma), which no product can leave out, and for one of a GPU
-    that no backend took.
+    Raises InputError for one with masked elements (numpy.ma), which no product can leave out, for one of a GPU that no
+    backend took, and for one of which NumPy makes no array.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         count = int(np.ma.getmaskarray(value).sum())
@@ -34,7 +34,14 @@ def given_array(name: str, value: Any) -> NDArray[Any]:
             f"{name} lies on a GPU; hwsim.matmul takes a, b, c there with engine='cuda', and bias beside them; else "
             "give NumPy's array (x.get(), x.cpu())"
         )
-    return np.asarray(value)
+    try:
+        return np.asarray(value)
+    except (TypeError, RuntimeError) as error:  # a tensor with a gradient, or of a dtype that NumPy lacks
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise InputError(
+            f"{name} of {kind}: NumPy makes no array of it ({error}); give NumPy's array. Where NumPy lacks the dtype, "
+            "give codes with input_format=: x.detach().view(torch.uint16) of 16 bits, torch.uint8 of 8 or fewer"
+        ) from error
 
 
 def is_of_a_backend(value: Any) -> bool:

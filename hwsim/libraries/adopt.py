@@ -165,7 +165,8 @@ def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
     """The library for the GEMM of a convolution, whose images are stored pixel by pixel."""
     assert options.problem.conv is not None
     form = request.format or native_format(request.device, request.problem.input_format)
-    call = ConvolutionCall(shape=conv_of(options.problem.conv), format=str(form))
+    shape, output = conv_of(options.problem.conv), options.epilogue.output
+    call = ConvolutionCall(shape=shape, format=str(form), output=output)
     return convolution_library(options.library.library, request.device, call).library
 
 

@@ -19,13 +19,15 @@ class ConvolutionCall(OperationCall):
     """A 2-D convolution of x (batch, channels, height, width) with w (filters, channels / groups, r, s), or a gradient.
 
     direction: "forward", or of which operand the gradient is. format: of the operands by hwsim's name; "tf32": fp32
-    arrays whose products may be TF32. is_nchw: images are stored channel by channel, else pixel by pixel.
+    arrays whose products may be TF32. output: the result's; None: the operands'. is_nchw: images are stored channel by
+    channel, else pixel by pixel.
     """
 
     operation: ClassVar[str] = "convolution"
 
     shape: ConvShape
     format: str
+    output: str | None = None
     direction: Direction = "forward"
     is_nchw: bool = False
 

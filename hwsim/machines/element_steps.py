@@ -62,11 +62,12 @@ NOT_EXECUTED = ExecutedInstr(-1, -1, -1, 0)  # of a record that no machine made
 class ElementStep:
     """One executed instruction that made an element of C.
 
-    device: its name. kernel, core: where it ran. engine, opcode: as in the program. instruction: the device's name of
-    the matrix instruction, None for other opcodes. operands: by role (hwsim.program.roles). Of mma: a and b, tuples of
-    the row's and the column's elements, at most the instruction's K of each; scale_a and scale_b, tuples of the scales
-    of their blocks; and accumulator. Of reductions source is a tuple. place: the buffer, or the array of global memory,
-    and its slot, row and column that the element was written to. before: what the element's instructions last left in
+    device: as a command takes it. kernel, core: where it ran. engine, opcode: as in the program. instruction: the
+    device's name of the matrix instruction, None for other opcodes. operands: by role (hwsim.program.roles). Of mma: a
+    and b, tuples of the row's and the column's elements, at most the instruction's K of each; scale_a and scale_b,
+    tuples of the scales of their blocks; and accumulator. Of reductions source is a tuple. place: the buffer, or the
+    array of global memory, and its slot, row and column that the element was written to. before: what the element's
+    instructions last left in
     that place; None where they had left nothing. after: what this one left. scale_d: the accumulator, or the left
     operand of an addition, counted times 2^-scale_d; of scale, ldexp and extract the program's scale_exponent. scalar:
     of scale, fill, fma and ldexp. rounding: of cast. executed: where it stands in the program's execution.

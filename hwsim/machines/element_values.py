@@ -211,7 +211,7 @@ class _CoreRun:
         slot = "" if place.is_global else f"[{place.store[1]}]"
         step = partial(
             ElementStep,
-            device=self.values.device.name,
+            device=self.values.device.argument,
             kernel=self.values.program.kernels[self.number].name,
             core=self.part.core,
             engine=instr.engine,

@@ -155,7 +155,7 @@ def operand(name: str, array_like: Any, *, input_format: str | None = None, form
             return Operand(_codes(name, x, fmt), format)
     number_format = _OF_DTYPE.get(x.dtype)
     if number_format is not None:
-        return Operand(codes_of(x, FORMATS[number_format]), number_format)
+        return Operand(_codes(name, x, FORMATS[number_format]), number_format)
     if x.dtype.kind in "iu":
         return Operand(x.astype(np.float32).view(np.uint32), "fp32")
     if x.dtype.kind == "V":

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS
 from hwsim.backend.by_name import NAMES as ENGINES
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
@@ -39,9 +40,12 @@ from hwsim.schemes import Scheme, schemes
 DEFAULT_SIZE = 1024
 #: Lines of the short help that several options share.
 CLOCK_BRIEF = "core clock, or the power it follows from"
+HOST_BRIEF = "host threads (all), or cuda: its GPU (cpu)"
+RANDOM = "random A and B: seed (0), normal or other"
 SCALES = "scales of blocks, and of all of A and B"
 MOST_SIZE = 10**9
 SPARSITY = "sparsity"
+OPERAND_DISTRIBUTION = "operand_distribution"
 
 
 def _clock(value: Any) -> float:
@@ -90,6 +94,16 @@ PROBLEM = (
     _size("n", "columns of B and C"),
     _size("k", "columns of A, rows of B"),
     Option(
+        "batch",
+        WHOLE,
+        None,
+        "matrices of a stack, as many of A as of B: as many products in one call, where A and B are not given",
+        least=1,
+        most=MOST_SIZE,
+        default_text="one matrix, no stack",
+        brief="matrices of a stack of A and of B (no stack)",
+    ),
+    Option(
         "conv",
         MAPPING,
         None,
@@ -106,7 +120,15 @@ PROBLEM = (
         default_text="the arrays'; with exact=False `format`, else fp32",
         brief="format of A and B in memory",
     ),
-    Option("seed", WHOLE, 0, "seed of random matrices, N(0, 1)", least=0, brief="seed of random A and B (0)"),
+    Option("seed", WHOLE, 0, "seed of random matrices", least=0, brief=RANDOM),
+    Option(
+        OPERAND_DISTRIBUTION,
+        TEXT,
+        NORMAL,
+        f"distribution of random matrices: {', '.join(f'{name}: {words}' for name, words in WORDS.items())}",
+        choices=tuple(DISTRIBUTIONS),
+        brief=RANDOM,
+    ),
     Option(
         "scale_a",
         ARRAY,
@@ -294,7 +316,7 @@ MACHINE = (
         least=1,
         most=MOST_THREADS,
         default_text="all",
-        brief="host threads (all)",
+        brief=HOST_BRIEF,
     ),
     Option(
         "engine",
@@ -303,7 +325,7 @@ MACHINE = (
         "what computes the bits: this machine's processors, or its NVIDIA GPU; no influence on the result",
         choices=ENGINES,
         default_text="HWSIM_ENGINE, else cpu",
-        brief="cpu or cuda (cpu)",
+        brief=HOST_BRIEF,
     ),
 )
 #: Options of `hwsim.run` that neither a scheme nor a dataflow declares, by owner.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.inputs import drawn
+from hwsim.analysis.inputs import NORMAL, drawn
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
@@ -68,6 +68,11 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     in_memory = None if problem.input_format is None else formats_in_memory(problem.input_format)
     if (a is None) != (b is None):
         raise InputError("got one of A and B; give both, or neither for random ones")
+    if a is not None and problem.operand_distribution != NORMAL:
+        raise InputError(
+            f"operand_distribution = {problem.operand_distribution!r} is of random operands, and A and B are given; "
+            "leave it out"
+        )
     if problem.conv is not None:
         _check_unscaled(options, scheme, "a convolution")
         return _of_convolution(problem.conv, a, b, options)
@@ -80,14 +85,19 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
             left, right, own_formats = _in_common(left, right)
         sizes = _sizes_of(left, right, sizes_asked)
         lead = _common(left, right)
+        if problem.batch not in (None, math.prod(lead)):
+            raise InputError(
+                f"batch = {problem.batch}, but the arrays give {math.prod(lead)} products; leave batch out"
+            )
     else:
+        lead = () if problem.batch is None else (problem.batch,)
         sizes = {name: DEFAULT_SIZE if size is None else size for name, size in sizes_asked.items()}
     is_drawn = left is None and is_exact
     if is_exact:
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
         of_draw = scheme.input_formats[0] if in_memory is None else common_format(*in_memory)
-        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw)
+        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw, problem.operand_distribution, lead)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))
@@ -96,7 +106,7 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
     operands = ProductOperands(
         left, right, (sizes["m"], sizes["n"], sizes["k"]), lead, is_drawn, own_formats=own_formats
     )
-    return _with_scales(operands, options, scheme) if _is_scaled(options, scheme) else operands
+    return _with_scales(operands, options, scheme, (a, b)) if _is_scaled(options, scheme) else operands
 
 
 def _pair(a: AnyArray, b: AnyArray, options: CallOptions) -> tuple[Operand, Operand]:
@@ -128,8 +138,10 @@ def _check_unscaled(options: CallOptions, scheme: Scheme, what: str) -> None:
         raise UnsupportedError(f"scales of {what}: not computed; give plain operands, or single matrices")
 
 
-def _with_scales(operands: ProductOperands, options: CallOptions, scheme: Scheme) -> ProductOperands:
-    """The operands with their scales: those that were given, or by the scheme's quantisation."""
+def _with_scales(
+    operands: ProductOperands, options: CallOptions, scheme: Scheme, pair: tuple[AnyArray | None, AnyArray | None]
+) -> ProductOperands:
+    """The operands with their scales: those that were given, or by the scheme's quantisation. pair: A and B."""
     if operands.lead:
         _check_unscaled(options, scheme, "stacks of matrices")
     problem = options.problem
@@ -142,8 +154,20 @@ def _with_scales(operands: ProductOperands, options: CallOptions, scheme: Scheme
         return _quantized(operands, options, scheme)
     if operands.left is None or operands.right is None:
         raise InputError("scales belong to arrays: give A and B; for cycles alone a scheme says where scales are")
+    _check_codes_have_a_format(operands, pair)
     left, right = scaled_pair(operands.left, operands.right, *arrays, problem.tensor_scales)
     return _checked_scales(replace(operands, left=left, right=right))
+
+
+def _check_codes_have_a_format(operands: ProductOperands, pair: tuple[AnyArray | None, AnyArray | None]) -> None:
+    """Raise InputError for unsigned integers that were taken as numbers: beside scales they are codes."""
+    for name, array, side in zip("AB", pair, (operands.left, operands.right), strict=True):
+        dtype = getattr(array, "dtype", None)
+        if side is not None and side.format == "fp32" and dtype is not None and dtype.kind == "u":
+            raise InputError(
+                f"{name} has dtype {dtype} and scales, but no format; give input_format= for codes (e4m3, e2m1, ...; "
+                "of A and B with a comma), or an array of an ml_dtypes format"
+            )
 
 
 def scaled_pair(
@@ -267,7 +291,7 @@ def _check_memory(sizes: Mapping[str, int], matrices: int, options: CallOptions,
     The result counts in its own format where that is said, else as FP32. What is beside it: hwsim.compute.bits.
     """
     m, n, k = (int(sizes[name]) for name in "mnk")
-    needed = 4 * (m * k + k * n) if is_drawn else 0
+    needed = 4 * (m * k + k * n) * matrices if is_drawn else 0
     if options.region.rows is None and options.region.cols is None:
         needed += m * n * matrices * code_dtype(format_of(options.epilogue.output or "fp32")).itemsize
     check_memory(
@@ -288,6 +312,7 @@ def _of_convolution(
         "m": problem.m,
         "n": problem.n,
         "k": problem.k,
+        "batch": problem.batch,
         "c": options.epilogue.c if a is None else None,
         "shape": options.region.shape,
         "library": options.library.library if a is not None else None,

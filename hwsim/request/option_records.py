@@ -23,9 +23,11 @@ class ProblemOptions:
     m: int | None = None
     n: int | None = None
     k: int | None = None
+    batch: int | None = None
     conv: Mapping[str, Any] | None = None
     input_format: str | None = None
     seed: int = 0
+    operand_distribution: str = "normal"
     scale_a: ArrayLike | None = None
     scale_b: ArrayLike | None = None
     tensor_scales: Sequence[float] | None = None

@@ -28,6 +28,10 @@ class RunOptions(TypedDict, total=False):
     #: columns of A, rows of B (at least 1 and at most 1000000000; default: from the matrices, else 1024)
     k: int | None
 
+    #: matrices of a stack, as many of A as of B: as many products in one call, where A and B are not given (at least 1
+    #: and at most 1000000000; default: one matrix, no stack)
+    batch: int | None
+
     #: a convolution instead of m, n and k, as an implicit GEMM, with exact=False: channels, height, width, filters, r,
     #: s, and batch, stride, padding, dilation, groups (pairs as JSON)
     conv: Mapping[str, Any] | None
@@ -37,8 +41,12 @@ class RunOptions(TypedDict, total=False):
     #: exact=False `format`, else fp32)
     input_format: str | None
 
-    #: seed of random matrices, N(0, 1) (at least 0; default: 0)
+    #: seed of random matrices (at least 0; default: 0)
     seed: int | None
+
+    #: distribution of random matrices: normal: N(0, 1), uniform: uniform in [-1, 1), positive: uniform in [0, 1)
+    #: (normal, uniform, positive; default: normal)
+    operand_distribution: str | None
 
     #: scales of A: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8): ue8m0 by 32 of K, ue4m3 by
     #: 16
@@ -174,9 +182,9 @@ class RunOptions(TypedDict, total=False):
     #: (default: chosen by estimate) [davinci]
     pack_b: bool | None
 
-    #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least estimated
-    #: time (at least 1; default: 1; more for narrow operands on the 910A) [davinci, sm70, sm80, sm90, sm100, cdna,
-    #: tiled]
+    #: split-K: slices of K, reduced by a separate kernel (changes the bits); auto: the number with the least simulated
+    #: time of those with the least estimated (at least 1; default: 1; more for narrow operands on the 910A) [davinci,
+    #: sm70, sm80, sm90, sm100, cdna, tiled]
     split_k: int | Literal["auto"] | None
 
     #: storage order of A: row-major or column-major (rows, columns; default: rows) [davinci, davinci_separated, sm70,
@@ -218,7 +226,8 @@ class RunOptions(TypedDict, total=False):
     reuse: bool | None
 
     #: depth of the software pipeline: blocks of K in shared memory; with staging=none: CTAs that share a core, each
-    #: with a block of K on its way (at least 1; default: as many as fit) [sm70, sm80, sm90, sm100, cdna, tiled]
+    #: with a block of K on its way (at least 1; default: as many as fit, up to the family's or the library kernel's
+    #: most) [sm70, sm80, sm90, sm100, cdna, tiled]
     stages: int | None
 
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)

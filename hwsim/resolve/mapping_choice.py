@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import mixed, parts_of_k
-from hwsim.dataflows.options import AUTO, LAYOUT_OPTIONS
+from hwsim.dataflows.options import AUTO, LAYOUT_OPTIONS, SPLIT_K
 from hwsim.dataflows.protocol import CuttingDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
@@ -24,7 +24,7 @@ from hwsim.resolve.mixed_parts import with_parts
 from hwsim.resolve.program_cache import ProgramCache
 
 if TYPE_CHECKING:
-    from hwsim.dataflows.protocol import Dataflow
+    from hwsim.dataflows.protocol import Dataflow, SplitK
     from hwsim.devices.device import Device
     from hwsim.program.ir import Program
 
@@ -68,6 +68,15 @@ def cut_where_open(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Ge
     why = "narrow operands, read in whole requests, leave no other work for all cores; 1 keeps K in one piece"
     decision = Decision("split_k", str(count), "default", "assumption", why)
     return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
+
+
+def estimated_slices(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
+    """The dataflow's estimate of numbers of slices of K; None where it has no split-K. options: as of `mapped`, of
+    which the number of slices is not read.
+    """
+    values = checked_options(device, options)
+    values.pop(SPLIT_K.name, None)
+    return dataflow(device).split_k(_laid_out(gemm, values), device, values)
 
 
 def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
@@ -139,7 +148,7 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any
         count = 1 if best is None else best.slices
         share = 1.0 if best is None else best.share
         decision = Decision(
-            "split_k", str(count), "estimate", "assumption", f"{share:.0%} of the time of K in one piece"
+            "split_k", str(count), "estimate", "assumption", f"{share:.0%} of the estimated time of K in one piece"
         )
     else:
         count = int(slices)

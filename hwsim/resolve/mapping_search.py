@@ -58,7 +58,7 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
     """Of a record, the dataflow's alternatives and other orders of the best tiles, the one with the fewest cycles;
     those that cannot be it are not timed.
     """
-    search = _FastestSearch(flow, first, device)
+    search = _MappingSearch(flow, first, device)
     try:
         search.begin()
     except UnsupportedError:  # no times
@@ -70,7 +70,7 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
     return search.best
 
 
-class _FastestSearch:
+class _MappingSearch:
     """A search that times records one after another and keeps the best."""
 
     def __init__(self, flow: SearchedDataflow, first: Gemm, device: Device) -> None:

@@ -30,10 +30,11 @@ from hwsim.request.request import Request
 from hwsim.resolve import evidence
 from hwsim.resolve.gemm_record import in_other_order, record_of
 from hwsim.resolve.mapping_choice import cut_where_open, mapped, program_of
-from hwsim.resolve.mapping_search import searched
+from hwsim.resolve.mapping_of_base import base_of, faster_of
 from hwsim.resolve.planning import as_calls, plan_for
 from hwsim.resolve.resolved import NOT_ASKED, Resolved
 from hwsim.resolve.saved_options import check_scheme_options
+from hwsim.resolve.slice_choice import with_best_mapping
 from hwsim.schemes import Scheme
 
 
@@ -112,7 +113,7 @@ def _resolved(request: Request, operands: tuple[Operand, Operand] | None) -> Res
         )
     call = request.library
     if call is None:
-        return _of_schedule(request, planned)
+        return _of_schedule(request, planned, operands)
     return _by_library(request, call, planned)
 
 
@@ -143,9 +144,22 @@ def _by_library(request: Request, call: LibraryCall, planned: Planned) -> Resolv
     return resolved
 
 
-def _of_schedule(request: Request, planned: Planned) -> Resolved:
-    """The record of a plan in the order of summation that the request asks for."""
-    return _with_program(request, planned, _unmapped(request, planned))
+def _of_schedule(request: Request, planned: Planned, operands: tuple[Operand, Operand] | None) -> Resolved:
+    """The record of a plan in the order of summation that the request asks for. A device with other numbers has the
+    faster of two mappings: the one chosen for it, and the one of the device without the changes.
+    """
+    chosen, base = _with_program(request, planned, _unmapped(request, planned)), base_of(request.device)
+    if chosen.program is None or base is None:
+        return chosen
+    try:
+        of_base = resolve(replace(request, device=base), operands).gemm
+    except (InputError, UnsupportedError):  # what runs on the changed device alone
+        return chosen
+    of_base_here = faster_of(chosen.gemm, of_base, request.device, base)
+    if of_base_here is None:
+        return chosen
+    gemm, program = of_base_here
+    return replace(chosen, gemm=replace(gemm, decisions=_decisions(request, planned, gemm)), program=program)
 
 
 def _unmapped(request: Request, planned: Planned) -> Gemm:
@@ -235,7 +249,7 @@ def _mapped(request: Request, gemm: Gemm) -> tuple[Gemm, str]:
         gemm = cut_where_open(gemm, device, options)
     try:
         if is_asked:
-            return searched(gemm, device, options), ""
+            return with_best_mapping(gemm, device, options), ""
         return mapped(gemm, device, options), NOT_ASKED
     except UnsupportedError as error:
         if not request.exact:
@@ -250,7 +264,8 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
     of_mapping = {decision.name: decision for decision in gemm.decisions}
     is_asked = request.schedule.instruction is not None or request.mapping.get(INSTRUCTION.name)
     instruction_by: By = "user" if is_asked else "device"
-    by: By = of_mapping["instruction"].by if "instruction" in of_mapping else instruction_by
+    by: By = of_mapping["instruction"].by if "instruction" in of_mapping else "device"
+    by = instruction_by if by == "device" else by
     if request.library is not None and request.schedule.instruction is not None:  # that of the library's kernel
         by = "library"
     numerics = str(evidence.of_numerics(device, gemm, unit))

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.inputs import drawn
+from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS, drawn
 from hwsim.errors import InputError, nearest
 from hwsim.formats import format_of
 from hwsim.operands.operand import operand
 
 AnyArray = NDArray[Any]
-NORMAL = "normal"
-
-
-def _normal(rng: np.random.Generator, shape: tuple[int, int]) -> AnyArray:
-    return rng.standard_normal(shape, np.float32)
-
-
-def _uniform(rng: np.random.Generator, shape: tuple[int, int]) -> AnyArray:
-    return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
-
-
-def _positive(rng: np.random.Generator, shape: tuple[int, int]) -> AnyArray:
-    return rng.uniform(0.0, 1.0, shape).astype(np.float32)
-
-
-#: What random elements are: N(0, 1); uniform in [-1, 1); uniform in [0, 1), where no sum cancels.
-DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, tuple[int, int]], AnyArray]] = MappingProxyType(
-    {NORMAL: _normal, "uniform": _uniform, "positive": _positive}
-)
-WORDS = MappingProxyType({NORMAL: "N(0, 1)", "uniform": "uniform in [-1, 1)", "positive": "uniform in [0, 1)"})
 
 
 def operands_text(seed: int, distribution: str, format: str) -> str:
@@ -47,7 +25,7 @@ def random_operands(
     m: int, n: int, k: int, *, seed: int = 0, distribution: str = NORMAL, format: str = "fp32"
 ) -> tuple[AnyArray, AnyArray]:
     """A (m, k) and B (k, n) whose elements are numbers of `format`: fp32 values rounded to it, so that nothing rounds
-    them again. Integers are uniform over all their values. fp64: N(0, 1) with all bits.
+    them again. Integers are uniform over all their values. fp64 has all bits.
 
     Arrays are of the format's dtype (tf32: float32). Raises InputError for an unknown distribution or format.
     """
@@ -62,10 +40,7 @@ def random_operands(
         low = -(1 << (fmt.bits - 1)) if fmt.signed else 0
         high = low + (1 << fmt.bits)
         a, b = (rng.integers(low, high, shape).astype(np.float32) for shape in ((m, k), (k, n)))
-    elif distribution == NORMAL or fmt.is_integer:
-        a, b = drawn(m, n, k, seed, format)
     else:
-        rng = np.random.default_rng(seed)
-        a, b = (DISTRIBUTIONS[distribution](rng, shape) for shape in ((m, k), (k, n)))
+        a, b = drawn(m, n, k, seed, format, distribution)
     left, right = (operand(name, x).converted(format).array for name, x in (("A", a), ("B", b)))
     return left, right

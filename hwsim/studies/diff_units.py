@@ -36,7 +36,7 @@ class UnitStep:
     """One element of one matrix instruction: products of k_start to k_stop are added to c, which gives d.
 
     a, b: codes in the instruction's formats; c, d: codes of the accumulator before and after. All are hexadecimal text.
-    term: index of the plan's term (native has one); slice: of K.
+    device: as a command takes it. term: index of the plan's term (native has one); slice: of K.
     """
 
     device: str
@@ -139,7 +139,7 @@ def _step(side: Evaluator, name: str, place: tuple[int, int, int, int], row: Any
     d = int(record["result"]["code"], 16)
     term, piece, k_start, k_stop = place
     return UnitStep(
-        device=side.device.name,
+        device=side.device.argument,
         instruction=name,
         term=term,
         slice=piece,

@@ -32,7 +32,7 @@ class Landscape:
     of the formula that was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
-    named. l2: the state of L2 before each timed run.
+    named. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run.
     """
 
     device: str
@@ -46,6 +46,7 @@ class Landscape:
     complete: bool
     library: LibraryKernel | None = None
     l2: str = DEFAULT
+    lead: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return str(rendered("text of a search", self))
@@ -66,6 +67,11 @@ class Landscape:
         """The points that were timed, best first."""
         timed = [point for point in self.points if point.cycles is not None]
         return sorted(timed, key=lambda point: point.value(self.objective))
+
+    @property
+    def best_with_same_bits(self) -> TunedPoint:
+        """The best point whose C has the default's bits."""
+        return next((point for point in self.ranked if point.has_same_bits), self.default)
 
     @property
     def refused(self) -> list[TunedPoint]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hwsim.analysis.inputs import NORMAL
 from hwsim.api import run
 from hwsim.backend.environment import in_default_environment
 from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
-from hwsim.gemm.problem import Problem
 from hwsim.host.arrays import given_array
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
@@ -26,17 +26,16 @@ from hwsim.operands.sparse import prune
 from hwsim.report import explain as explained
 from hwsim.report.text.explain_text import explain_text
 from hwsim.request.declarations import DEFAULT_SCHEME, SPARSITY
-from hwsim.request.operands import scales_of_scheme
 from hwsim.resolve import library_on_device
-from hwsim.resolve.planning import plan_for
 from hwsim.schemes import Scheme, scheme_of
 from hwsim.studies import diff as compared
 from hwsim.studies import tune as searched
-from hwsim.studies.diff_operands import NORMAL, operands_text, random_operands
+from hwsim.studies.diff_operands import operands_text, random_operands
 from hwsim.studies.diff_result import Difference
 from hwsim.studies.diff_sides import Variant
 from hwsim.studies.landscape import Landscape, LibraryKernel
 from hwsim.studies.tune import BUDGET
+from hwsim.studies.tune_call import OF_LIBRARY, library_options, tune_call
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -82,32 +81,32 @@ def tune(
         progress: called with shares of the work, 0 to 1.
         library: what it runs stands beside (`library` of the result).
         l2: the state of L2 before each timed run, as of hwsim.run.
-        options: the scheme's.
+        options: the scheme's, `input_format` and `batch` as of hwsim.run, and options of the mapping: every
+            configuration has these, a storage order (b_layout="columns") or split_k=1 for example.
 
     Raises:
         InputError: arguments that do not fit.
         UnsupportedError: what the device cannot do.
     """
     chip, beside = load(device), None
+    named = {"m": m, "n": n, "k": k, "format": format, "output": output}
+    options |= {name: value for name, value in named.items() if value is not None}
+    plain = {name: value for name, value in options.items() if library is None or name not in OF_LIBRARY}
+    call = tune_call(chip, scheme_of(scheme), plain)
     if library is not None:
-        named = {"format": format, "output": output}
-        call_options = {**options, **{name: value for name, value in named.items() if value is not None}}
-        beside = library_kernel(library, device=device, scheme=scheme, m=m, n=n, k=k, **call_options)
-    chosen = scheme_of(scheme)
-    of_scheme = {**chosen.values, **options}
-    format = of_scheme.pop("format", format)
-    problem = Problem.of("fp32" if format is None else format, m, n, k)
-    planned = plan_for(chip, chosen.bare, problem, format, of_scheme)
+        beside = library_kernel(library, device=device, scheme=scheme, **library_options(options, call))
     landscape = searched.tune(
         chip,
-        planned.plan,
-        (m, n, k),
+        call.planned.plan,
+        call.sizes,
         objective=objective,
         chooser=chooser,
         exhaustive=exhaustive,
         budget=budget,
-        output=output,
-        scales=scales_of_scheme(chosen),
+        output=call.output,
+        scales=call.scales,
+        lead=call.lead,
+        fixed=call.fixed,
         l2=l2,
         progress=progress,
     )
@@ -123,7 +122,7 @@ def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, 
     chosen, format = library_on_device.library(library, device=device), call.get("format")
     _, b_layout = ("rows", "rows") if format is None else chosen.layouts(format, ("rows", "rows"))
     layout: dict[str, Any] = {} if b_layout == "rows" else {"b_layout": b_layout}
-    result = run(library=library, device=device, exact=False, timing=True, **layout, **call)
+    result = run(library=library, device=device, exact=False, timing=True, **{**layout, **call})
     assert result.gemm is not None
     kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
     assert kernel is not None and slices is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,19 @@ class SearchSpace:
     others: dict[str, tuple[Any, ...]]
 
 
-def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool) -> SearchSpace:
+def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Collection[str] = ()) -> SearchSpace:
     """The space of a record: the dataflow's tiles, the axes of its options, and instructions with the same bits.
 
-    keeps_order: K is not cut, so that all mappings may have the same order of summation.
+    keeps_order: K is not cut, so that all mappings may have the same order of summation. fixed: options that have
+    a value already.
     """
     flow = dataflow(chip)
     others = {option.name: option.axis for option in flow.options if option.axis}
     if keeps_order:
         others.pop(SPLIT_K.name, None)
-    if any(option.name == INSTRUCTION.name for option in flow.options):
+    for name in fixed:
+        others.pop(name, None)
+    if INSTRUCTION.name not in fixed and any(option.name == INSTRUCTION.name for option in flow.options):
         families = Instructions(chip).equivalent_families(gemm.unit)
         if len(families) > 1:
             others[INSTRUCTION.name] = (None, *families)

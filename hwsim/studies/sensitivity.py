@@ -1,41 +1,49 @@
-"""Sensitivity of a program's cycles to the assumed numbers of a device, each varied over its range, one at a time.
+"""Sensitivity of a GEMM's time to the assumed numbers of a device, each varied over its range, one at a time.
 
-The program stays as it was written: only the hardware's times vary, not the choice of tiles. Numbers that follow from
-the rows and columns of a systolic array do not vary. The module knows the
-device's provenance and the timing machine; it does not know what the program computes.
+A number that moves the time of the same program, or that mappings follow from, gives the device the faster of two
+mappings: the one chosen for it, and the one of before. Numbers that follow from the rows and columns of a systolic
+array do not vary. The module knows the device's provenance and the timing machine; it does not know what the program
+computes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
+from hwsim.analysis.changed_numbers import are_mapped_alike
 from hwsim.datafiles.provenance import Level
 from hwsim.devices import changed
+from hwsim.devices.device import Device
+from hwsim.devices.numbers import Reach, reach_of, with_numbers
 from hwsim.devices.query import entry, follow_from_array
-from hwsim.errors import UnsupportedError
+from hwsim.errors import HwsimError, UnsupportedError
 from hwsim.machines import timing
 from hwsim.machines.load import under_load
+from hwsim.program.ir import Program
 from hwsim.resolve.mapping_choice import facts_of
-
-if TYPE_CHECKING:
-    from hwsim.devices.device import Device
-    from hwsim.program.ir import Program
 
 SPREAD = 0.25  # of an assumption without a span: this much less and more
 ASSUMED = (Level.ASSUMPTION, Level.UNKNOWN)
 # What times are made of.
 PARTS = ("clock_mhz", "sustained_clock_mhz", "core_start_us", "vector", "l2", "hbm", "links", "engines")
+OF_MAPPINGS = ("cores", "memories")  # what mappings follow from
+WORTH = 0.0005  # of the time: numbers that move it less with the same program have no mapping chosen for them
 ASIDE = ("vector.specials", "vector.repeat_bytes", "l2.line_bytes")  # that are no times, rates or capacities
+
+
+#: The program of the call on another device, in the mapping that the device has.
+ProgramOn = Callable[[Device], Program]
 
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """One number of a device, and the cycles at both ends of its range.
+    """One number of a device, and the time at both ends of its range.
 
     path: dotted, as in the device file. from_span: the range is what sources give, else the value less and more
-    SPREAD. refused: why the device does not take an end (its cycles are then None).
+    SPREAD. cycles: of each device's core clock; seconds: at its clock under the load. is_new_low, is_new_high: whether
+    the device has another mapping there. refused: why the device does not take an end (its times are then None).
     """
 
     path: str
@@ -47,39 +55,55 @@ class Influence:
     cycles: int
     cycles_low: int | None
     cycles_high: int | None
+    seconds: float
+    seconds_low: float | None
+    seconds_high: float | None
+    is_new_low: bool = False
+    is_new_high: bool = False
     refused: str = ""
 
     @property
     def moved(self) -> float:
-        """The largest change, as a share of the cycles."""
-        extremes = [end for end in (self.cycles_low, self.cycles_high) if end is not None]
-        return max((abs(end - self.cycles) / self.cycles for end in extremes), default=0.0) if self.cycles else 0.0
+        """The largest change, as a share of the time."""
+        extremes = [end for end in (self.seconds_low, self.seconds_high) if end is not None]
+        return max((abs(end - self.seconds) / self.seconds for end in extremes), default=0.0) if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The times at one end; None and the reason where the device does not take it."""
+
+    cycles: int | None = None
+    seconds: float | None = None
+    is_new: bool = False
+    refused: str = ""
 
 
 def sensitivity(
-    program: Program, device: Device, *, progress: Callable[[float], None] | None = None
+    program: Program,
+    device: Device,
+    *,
+    program_on: ProgramOn | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> list[Influence]:
     """The influence of every number behind the program's time that is assumed, or on which sources disagree.
 
-    The most influential first. Raises UnsupportedError where the device has no times for the program.
+    program_on: gives the program for a device with another number, in the faster of two mappings. Without it the same
+    program is timed everywhere, and cores and capacities do not vary. The most influential first. Raises
+    UnsupportedError where the device has no times for the program.
     """
     reason = timing.missing(device, program)
     if reason is not None:
         raise UnsupportedError(reason)
-    unit = "" if program.gemm is None else str(facts_of(program.gemm, device)["unit"])
-    now = under_load(program, device, unit)[1].cycles
-    ranges = list(_ranges(program, device))
+    now = _timed(program, device)
+    assert now.cycles is not None and now.seconds is not None
+    ranges = list(_ranges(program, device, has_mappings=program_on is not None))
     influences = []
     for index, (path, value, low, high, from_span) in enumerate(ranges):
-        cycles: list[int | None] = []
-        refused = ""
-        for end in (low, high):
-            try:
-                cycles.append(under_load(program, changed(device, {path: end}), unit)[1].cycles)
-            except ValueError as error:
-                cycles.append(None)
-                refused = str(error).splitlines()[0]
-        level = str(device.evidence[path].evidence)
+        of_range = [_same_program(program, device, path, end) for end in (low, high)]
+        moves = any(end.seconds is not None and abs(end.seconds / now.seconds - 1) >= WORTH for end in of_range)
+        if program_on is not None and (moves or reach_of(path) == Reach.MAPPING):
+            of_range = [_faster(program, device, path, end, program_on) for end in (low, high)]
         influences.append(
             Influence(
                 path=path,
@@ -87,16 +111,46 @@ def sensitivity(
                 low=low,
                 high=high,
                 from_span=from_span,
-                evidence=level,
-                cycles=now,
-                cycles_low=cycles[0],
-                cycles_high=cycles[1],
-                refused=refused,
+                evidence=str(device.evidence[path].evidence),
+                cycles=now.cycles,
+                cycles_low=of_range[0].cycles,
+                cycles_high=of_range[1].cycles,
+                seconds=now.seconds,
+                seconds_low=of_range[0].seconds,
+                seconds_high=of_range[1].seconds,
+                is_new_low=of_range[0].is_new,
+                is_new_high=of_range[1].is_new,
+                refused=of_range[1].refused or of_range[0].refused,
             )
         )
         if progress is not None:
             progress((index + 1) / len(ranges))
     return sorted(influences, key=lambda influence: (-influence.moved, influence.path))
+
+
+def _timed(program: Program, device: Device) -> _End:
+    unit = "" if program.gemm is None else str(facts_of(program.gemm, device)["unit"])
+    loaded, timed = under_load(program, device, unit)
+    return _End(timed.cycles, timing.seconds(timed, loaded))
+
+
+def _same_program(program: Program, device: Device, path: str, end: float) -> _End:
+    """The times of the program as it is on the device with that number."""
+    try:
+        return _timed(program, changed(device, {path: end}))
+    except ValueError as error:
+        return _End(refused=str(error).splitlines()[0])
+
+
+def _faster(program: Program, device: Device, path: str, end: float, program_on: ProgramOn) -> _End:
+    """The times of the call on the device with that number."""
+    try:
+        other = with_numbers(device, {path: end})
+        of_other = program_on(other)
+        times = _timed(of_other, other)
+    except (HwsimError, ValueError) as error:
+        return _End(refused=str(error).splitlines()[0])
+    return replace(times, is_new=not are_mapped_alike(program.gemm, of_other.gemm))
 
 
 def range_of(device: Device, path: str) -> tuple[float, float, float, bool] | None:
@@ -116,12 +170,13 @@ def range_of(device: Device, path: str) -> tuple[float, float, float, bool] | No
     return (value, low, high, about.span is not None) if low < value or high > value else None
 
 
-def _ranges(program: Program, device: Device) -> Iterator[tuple[str, float, float, float, bool]]:
+def _ranges(program: Program, device: Device, *, has_mappings: bool) -> Iterator[tuple[str, float, float, float, bool]]:
     """The numbers to vary: (path, value, low, high, whether the range is from sources)."""
     timed = [f"instructions.{entry(device, unit)}.timing" for unit in sorted(program.units)]
     aside = (*ASIDE, *follow_from_array(device))
+    parts = [*PARTS, *timed, *(OF_MAPPINGS if has_mappings else ())]
     for path in device.evidence:
-        if not _is_within(path, [*PARTS, *timed]) or _is_within(path, aside):
+        if not _is_within(path, parts) or _is_within(path, aside):
             continue
         span = range_of(device, path)
         if span is not None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from hwsim.analysis.area import area_notes, area_of
 from hwsim.analysis.energy import energy
+from hwsim.analysis.verdict import verdict_of
 from hwsim.api import run
 from hwsim.devices import load
 from hwsim.devices.device import Device
@@ -33,11 +34,13 @@ RESULTS = (
         "chosen_format",
         "memory_format",
         "chosen_tile",
+        "chosen_k_group",
         "cycles",
         "seconds",
         "tflops",
         "peak_fraction",
         "bound",
+        "roofline_bound",
     ),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
@@ -78,17 +81,18 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         errors = result.error if task.exact else None
     except HwsimError as error:
         return row | {"refused": " ".join(str(error).split())}
-    roofline = result.roofline
     row |= {
         "chosen_scheme": result.scheme,
         "chosen_format": result.options.get("format"),
         "memory_format": result.gemm.problem.input_format,
         "chosen_tile": _tile(result),
+        "chosen_k_group": result.options.get("k_group"),
         "cycles": result.cycles,
         "seconds": result.seconds,
         "tflops": result.tflops,
         "peak_fraction": result.peak_fraction,
-        "bound": None if roofline is None else roofline.bound,
+        "bound": None if result.cycles is None else verdict_of(result.times, advises=False).bound,
+        "roofline_bound": None if result.roofline is None else result.roofline.bound,
         "numerics_evidence": result.evidence.get("numerics"),
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
@@ -151,7 +155,7 @@ def rows_of(
                 journal.append(task.device, task.key, row)
             yield task.key, row
         return
-    size = 1 if tasks[0].exact else max(1, min(BATCH, len(tasks) // jobs))
+    size = 1 if tasks[0].exact else batch_size(len(tasks), jobs)
     batches = iter([tasks[i : i + size] for i in range(0, len(tasks), size)])
     try:
         with WorkerGroup("fork" if sys.platform == "linux" else "spawn") as group:
@@ -170,6 +174,11 @@ def rows_of(
             "a process of the sweep was killed, as for want of memory; finished points are in the journal: "
             "run it again, with fewer --jobs"
         ) from error
+
+
+def batch_size(count: int, jobs: int) -> int:
+    """How many of `count` timed points a worker takes at once: rows, and progress with them, come after each batch."""
+    return max(1, min(BATCH, count // (AHEAD * jobs)))
 
 
 class _WorkerJournal:

@@ -14,7 +14,7 @@ from hwsim.devices.numbers import new_values
 from hwsim.errors import ConfigError, HwsimError, InputError, nearest
 from hwsim.gemm.option_types import ARRAY
 from hwsim.host.input_files import read_text
-from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, declared_by_name, own_options
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, OWN, Declared, declared_by_name
 from hwsim.schemes import Scheme, is_scheme_file, scheme_of
 from hwsim.studies.sweep_schemes import with_labels
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
@@ -163,16 +163,20 @@ class _Reader:
     def __init__(self, problems: list[FileProblem], folder: Path, schemes: Iterable[Scheme]) -> None:
         self.problems = problems
         self.folder = folder
-        self.known = own_options()
         self.unregistered = list(schemes)
+        self.declared: Mapping[str, list[Declared]] = {}
         self.options: list[str] = []
 
     def study(self, tree: Node) -> SweepStudy:
         entries = self._mapping(tree, "", KEYS)
         schemes = self._list(entries, "schemes")
         names = [self._scheme_name(node, path) for path, node in schemes]  # a file's scheme has options of its own
-        first = {name: entries_of[0].option for name, entries_of in declared_by_name(self.unregistered).items()}
-        self.options = [name for name, option in first.items() if option.type is not ARRAY and name not in APART]
+        self.declared = declared_by_name(self.unregistered)
+        self.options = [
+            name
+            for name, entries_of in self.declared.items()
+            if entries_of[0].option.type is not ARRAY and name not in APART
+        ]
         title = entries.get("title")
         devices = self._list(entries, "devices")
         shapes = self._list(entries, "shapes")
@@ -376,11 +380,23 @@ class _Reader:
         return axes
 
     def _value(self, name: str, node: Node, path: str) -> Any:
-        """An option's value; those that hwsim.request.declarations declares are checked here, the others by the run."""
-        value = plain(node)
-        if name in self.known:
-            try:
-                self.known[name].check(value)
+        """An option's value. One that no declaration of the option takes is refused here, others by the run."""
+        value, reasons = plain(node), []
+        for entry in self.declared.get(name, ()):
+            try:  # text for an option of a dataflow or a scheme is parsed, as a run does
+                is_parsed = isinstance(value, str) and entry.kind not in OWN
+                entry.option.check(entry.option.read(value) if is_parsed else value)
             except InputError as error:
-                self._refuse(node.mark, path, str(error))
+                reasons.append(str(error))
+            else:
+                return value
+        if reasons:
+            takers = [other for other, entries in self.declared.items() if _has_choice(entries, value)]
+            hint = f"; {value!r} is a value of {' and '.join(takers)}" if takers else ""
+            self._refuse(node.mark, path, "; or ".join(dict.fromkeys(reasons)) + hint)
         return value
+
+
+def _has_choice(entries: Sequence[Declared], value: Any) -> bool:
+    """Whether an option names a value among its choices."""
+    return isinstance(value, str) and any(value in (entry.option.choices or ()) for entry in entries)

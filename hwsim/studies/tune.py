@@ -1,8 +1,8 @@
 """Search for the best mapping of a plan on a device; every configuration is a program that the timing machine times.
 
-First every tile with the other options as the dataflow chooses them, then, from the best of them, one option at a time,
-as long as that helps; or all combinations. Configurations that the dataflow refuses are kept with the reason. The
-module knows dataflows by what they declare: tiles and options.
+First every tile with the other options as the dataflow chooses them. Then, from the best of them and from the slices of
+K that a run with split_k="auto" takes, one option at a time, as long as that helps; or all combinations. Configurations
+that the dataflow refuses are kept with the reason. The module knows dataflows by what they declare: tiles and options.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.energy import Energy, energy
 from hwsim.analysis.program_times import TimedWork, times_of
+from hwsim.dataflows.options import AUTO, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
@@ -21,7 +22,7 @@ from hwsim.machines.l2_state import DEFAULT, STATES
 from hwsim.machines.timing import missing
 from hwsim.request.epilogue import with_epilogue
 from hwsim.resolve.choice.cost import plan_record
-from hwsim.resolve.mapping_choice import program_of
+from hwsim.resolve.mapping_choice import has_stack_programs, program_of
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.studies.analytic_tiles import eq11, tlp
 from hwsim.studies.landscape import OBJECTIVES, Landscape
@@ -50,6 +51,8 @@ def tune(
     same_bits: bool = False,
     output: str | None = None,
     scales: tuple[OperandScale | None, OperandScale | None] = (None, None),
+    lead: tuple[int, ...] = (),
+    fixed: Mapping[str, Any] | None = None,
     l2: str = DEFAULT,
     progress: Callable[[float], None] | None = None,
 ) -> Landscape:
@@ -58,7 +61,8 @@ def tune(
 
     sizes: m, n, k. exhaustive: all combinations. budget: maximum number of programs timed. same_bits: K is not cut, and
     mappings that change the order of summation are refused. output: the format of C; None: the plan's. scales: of A and
-    B. l2: the state of L2 before each timed run (hwsim.machines.l2_state).
+    B. lead: leading dimensions of a stack. fixed: options of the mapping that all configurations have, storage orders
+    among them. l2: the state of L2 before each timed run (hwsim.machines.l2_state).
 
     Raises InputError for an unknown objective or chooser, UnsupportedError where the device has no dataflow or no times
     or energies for the plan, or the formula is for other devices.
@@ -76,13 +80,26 @@ def tune(
         raise InputError(f"budget = {budget}; allowed: at least 1")
     if (reason := missing(chip)) is not None:
         raise UnsupportedError(f"tune needs cycles: {reason}; hwsim run gives its bits")
-    search = _Search(chip, plan, sizes, objective, budget, progress, output=output, scales=scales, l2=l2)
+    search = _Search(
+        chip,
+        plan,
+        sizes,
+        objective,
+        budget,
+        progress,
+        output=output,
+        scales=scales,
+        lead=lead,
+        fixed=fixed or {},
+        l2=l2,
+    )
+    search.record({})  # raises what is wrong with the call itself
     default = search.time({})
     if default.cycles is None:
         raise UnsupportedError(default.refused)
     if same_bits:
         search.schedule = search.record({}).schedule
-    space = search_space(search.record({}), chip, keeps_order=same_bits)
+    space = search_space(search.record({}), chip, keeps_order=same_bits, fixed=search.fixed)
     if chooser == "search":
         search.run(space, exhaustive)
     analytic = {}
@@ -103,6 +120,7 @@ def tune(
         default=default,
         analytic=analytic,
         complete=search.complete,
+        lead=lead,
         l2=l2,
     )
 
@@ -121,10 +139,13 @@ class _Search:
         *,
         output: str | None,
         scales: tuple[OperandScale | None, OperandScale | None],
+        lead: tuple[int, ...],
+        fixed: Mapping[str, Any],
         l2: str,
     ) -> None:
         self.chip, self.plan, self.sizes, self.budget, self.progress = chip, plan, sizes, budget, progress
-        self.objective, self.scales, self.l2 = objective, scales, l2
+        self.objective, self.scales, self.lead, self.fixed, self.l2 = objective, scales, lead, fixed, l2
+        self.order_of_default: Schedule | None = None  # of summation; it is timed first
         self.points: dict[str, TunedPoint] = {}
         self.timed, self.complete = 0, True
         self.schedule: Schedule | None = None  # that all points have
@@ -133,7 +154,8 @@ class _Search:
 
     def record(self, options: Mapping[str, Any]) -> Gemm:
         """The record with these options of the mapping, in the order of summation and the format of C that all have."""
-        return plan_record(self.plan, self.chip, self.sizes, options, self.schedule or self.wanted, self.scales)
+        wanted, values = self.schedule or self.wanted, {**self.fixed, **options}
+        return plan_record(self.plan, self.chip, self.sizes, values, wanted, self.scales, self.lead)
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
         """The sort key of a point; least at the best point."""
@@ -160,26 +182,31 @@ class _Search:
             gemm = self.record(values)
             if self.schedule not in (None, gemm.schedule):
                 raise InputError("it adds K in another order")
+            if self.order_of_default is None:
+                self.order_of_default = gemm.schedule
             plan_cost: PlanCost = cost_of(gemm, self.chip, l2=self.l2)
-            spent = self._energy(gemm, plan_cost) if self.objective == "energy" else None
+            programs = 1 if has_stack_programs(gemm, dataflow(self.chip)) else gemm.problem.matrices
+            spent = self._energy(gemm, plan_cost, programs) if self.objective == "energy" else None
         except HwsimError as error:
-            return TunedPoint(values, refused=str(error), shown=self.shown)
+            return TunedPoint({**self.fixed, **values}, refused=str(error), shown=self.shown)
         m, n, k = self.sizes
+        seconds = programs * plan_cost.seconds
         return TunedPoint(
-            options=values,
-            cycles=plan_cost.cycles,
-            seconds=plan_cost.seconds,
-            tflops=2 * m * n * k / plan_cost.seconds / 1e12,
-            hbm_bytes=plan_cost.hbm_bytes,
+            options={**self.fixed, **values},
+            cycles=programs * plan_cost.cycles,
+            seconds=seconds,
+            tflops=2 * gemm.problem.matrices * m * n * k / seconds / 1e12,
+            hbm_bytes=programs * plan_cost.hbm_bytes,
             joules=None if spent is None else spent.joules,
             energy_evidence=None if spent is None else spent.evidence,
             facts=dict(plan_cost.facts),
             shown=self.shown,
+            has_same_bits=gemm.schedule == self.order_of_default,
         )
 
-    def _energy(self, gemm: Gemm, cost: PlanCost) -> Energy:
+    def _energy(self, gemm: Gemm, cost: PlanCost, programs: int) -> Energy:
         """The energy of a timed record. Raises UnsupportedError where the device's energies are not known."""
-        work = TimedWork(self.sizes, self.plan.products, str(cost.facts["unit"]))
+        work = TimedWork(self.sizes, self.plan.products, str(cost.facts["unit"]), gemm.problem.matrices, programs)
         return energy(times_of(program_of(gemm, self.chip, is_checked=False), self.chip, work, l2=self.l2), gemm)
 
     def is_legal(self, tile: dict[str, int]) -> bool:
@@ -198,13 +225,24 @@ class _Search:
                 for tile in space.tiles
                 for values in itertools.product(*space.others.values())
             ]
-            self._all(combinations, 0.0, 1.0)
+            self._all([*self._of_auto(space), *combinations], 0.0, 1.0)
             return
         points = self._all([{"tile": tile} for tile in space.tiles], 0.0, 0.7)
         starts = sorted((point for point in points if point.cycles is not None), key=self.order)[:STARTS]
+        starts = [*(self.time(options) for options in self._of_auto(space)), *starts]
         for index, start in enumerate(starts):
             self._climb(start, space)
             self._report(0.7 + 0.3 * (index + 1) / len(starts))
+
+    def _of_auto(self, space: SearchSpace) -> list[dict[str, Any]]:
+        """The options of a run with as many slices of K as `split_k="auto"` takes; none where that is not varied."""
+        if SPLIT_K.name not in space.others:
+            return []
+        try:
+            schedule = self.record({SPLIT_K.name: AUTO}).schedule
+        except HwsimError:
+            return []
+        return [{SPLIT_K.name: len(schedule.slice_lengths(self.sizes[2]))}]
 
     def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[TunedPoint]:
         points = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: A point's results, as columns of a table.
-NUMBERS = ("seconds", "cycles", "tflops", "hbm_bytes", "joules", "energy_evidence", "refused")
+NUMBERS = ("seconds", "cycles", "tflops", "hbm_bytes", "joules", "energy_evidence", "has_same_bits", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class TunedPoint:
     there is none.
 
     facts: the dataflow's full choice. shown: names of the options that a table has. tflops: 2 m n k / time. hbm_bytes:
-    read and written. joules, energy_evidence: of a search for the least energy.
+    read and written. joules, energy_evidence: of a search for the least energy. has_same_bits: C has the bits that it
+    has with the default configuration; None for a refused point.
     """
 
     options: dict[str, Any]
@@ -29,6 +30,7 @@ class TunedPoint:
     refused: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     shown: tuple[str, ...] = ()
+    has_same_bits: bool | None = None
 
     def value(self, objective: str) -> float:
         """What an objective makes least: seconds, cycles, bytes of HBM traffic or joules; infinite for a refused

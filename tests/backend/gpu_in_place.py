@@ -29,6 +29,12 @@ class Memory(np.ndarray):
     data = property(lambda self: SimpleNamespace(ptr=self.ctypes.data))
     device = GPU
 
+    @property
+    def flags(self):
+        """What CuPy's have: nothing of writing."""
+        flags = self.view(np.ndarray).flags
+        return SimpleNamespace(c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous)
+
     def get(self):
         return np.array(self.view(np.ndarray))
 

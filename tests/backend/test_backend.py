@@ -143,6 +143,7 @@ def computed_by(given, a, b, other, record, *, by_program=False):
     return product
 
 
+@pytest.mark.covering("of_device", "epilogue", "name")
 @pytest.mark.parametrize("of_device", [False, True], ids=["integer reference", "arrays of a device"])
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("name", RUNS)

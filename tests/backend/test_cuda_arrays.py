@@ -401,3 +401,12 @@ def test_elements_move_as_numpys_do(gpu):
     assert same(target, want)
     with pytest.raises(TypeError, match=r"take its \.get\(\)"):
         np.asarray(y)
+
+
+def test_a_code_wider_than_its_format_is_refused_there_too(gpu):
+    a, b = np.full((4, 64), 3, np.uint8), np.full((64, 5), 3, np.uint8)
+    call = {"device": "b200", "input_format": "e2m1", "engine": "cuda"}
+    assert type(hwsim.matmul(gpu.moved(a), gpu.moved(b), **call)) is type(gpu.moved(a))
+    a[1, 2] = 0x13
+    with pytest.raises(InputError, match=r"A: 0x13 at \[1, 2\] is no code of e2m1"):
+        hwsim.matmul(gpu.moved(a), gpu.moved(b), **call)

@@ -60,7 +60,8 @@ def run(tmp_path_factory):
     """The arrays of PROGRAM under hwsim blas, and the record."""
     folder = tmp_path_factory.mktemp("blas")
     (folder / "program.py").write_text(PROGRAM)
-    code, record = run_program([sys.executable, str(folder / "program.py"), str(folder / "out.npz")], ARGUMENTS)
+    command = [sys.executable, str(folder / "program.py"), str(folder / "out.npz")]
+    code, record = run_program(command, ARGUMENTS, routines=["*"])
     assert code == 0
     with np.load(folder / "out.npz") as found:
         return dict(found), record
@@ -146,6 +147,59 @@ def test_a_c_program_with_both_widths_of_integers(tmp_path, capfd):
     assert shown.splitlines()[2] == "10"  # 1*3 + 2*2 + 3*1
     rows = {row["routine"]: row["calls"] for row in json.loads(report.read_text())["routines"]}
     assert rows == {"sgemm": 1, "dgemm": 1, "ddot": 1} and "dgemm" in said
+
+
+ITERATIVE_REFINEMENT = """
+import sys
+import numpy as np
+rng = np.random.default_rng(3)
+a, b = rng.standard_normal((6, 33)), rng.standard_normal((33, 5))
+single = a.astype(np.float32) @ b.astype(np.float32)
+complexes = (a + 1j * a) @ (b - 1j * b)
+np.savez(sys.argv[1], single=single, double=a @ b, vector=a @ b[:, 0], dot=np.dot(a[0], a[1]), complexes=complexes)
+"""
+
+
+def refined(folder, arguments, *routines):
+    """What a program of both precisions computes under hwsim blas, without it, and the record."""
+    (folder / "program.py").write_text(ITERATIVE_REFINEMENT)
+    command = [sys.executable, str(folder / "program.py")]
+    code, record = run_program([*command, str(folder / "device.npz")], arguments, routines=routines)
+    subprocess.run([*command, str(folder / "plain.npz")], check=True)
+    assert code == 0
+    with np.load(folder / "device.npz") as device, np.load(folder / "plain.npz") as plain:
+        return dict(device), dict(plain), record
+
+
+def differing(device, plain):
+    return {name for name in plain if device[name].tobytes() != plain[name].tobytes()}
+
+
+def test_a_routine_of_doubles_is_not_rounded_to_a_shorter_format(tmp_path):
+    device, plain, record = refined(tmp_path, {"device": "h100", "format": "tf32"})
+    assert differing(device, plain) == {"single"} and set(record.routines) == {"sgemm", "sdot"}  # one of NumPy's own
+    (reason,) = [reason for reason in record.refused if reason.startswith("dgemm")]
+    assert "comes in float32, not in float64; --routines 'dgemm' takes it all the same" in reason
+    assert {reason.partition(":")[0] for reason in record.refused} == {"dgemm", "dgemv", "ddot", "zgemm"}
+    assert "left to the program's own BLAS: 1 call: dgemv: " in record.text()
+
+
+def test_routines_are_chosen_by_their_names(tmp_path):
+    device, plain, record = refined(tmp_path, {"device": "h100", "format": "tf32"}, "dgemm", "z*")
+    assert differing(device, plain) == {"double", "complexes"} and set(record.routines) == {"dgemm", "zgemm"}
+    assert record.refused["sgemm: not in --routines dgemm,z*"] == 1
+    assert np.array_equal(device["double"], device["double"].astype(np.float32))
+
+
+@pytest.mark.parametrize("options", [{"format": "fp64"}, {"scheme": "ozaki-int8", "slices": 9}])
+def test_a_scheme_of_doubles_takes_routines_of_doubles(options, tmp_path):
+    _, _, record = refined(tmp_path, {"device": "h100", **options})
+    assert {"dgemm", "dgemv", "ddot", "zgemm"} <= set(record.routines) and not record.refused
+
+
+def test_a_pattern_that_names_no_routine_is_refused(capsys):
+    assert main(["blas", "--device", "h200", "--format", "tf32", "--routines", "ssyr,d*", "--", "true"]) == 2
+    assert "'ssyr' names no routine" in (said := capsys.readouterr().err) and "did you mean 'ssyrk'" in said
 
 
 def test_forks_and_threads_have_connections_of_their_own(tmp_path):
@@ -323,7 +377,7 @@ def test_a_refused_product_is_counted_with_its_reason(monkeypatch):
     code, record = run_program([sys.executable, "-c", script], {"device": "h200", "format": "fp64"})
     assert code == 0 and not record.routines
     assert record.refused["dgemm: UnsupportedError: this device multiplies nothing"] >= 1
-    assert "left to the program's own BLAS: 1 calls" in record.text()
+    assert "left to the program's own BLAS: 1 call: sdot: " in record.text() and "does the program" not in record.text()
 
 
 def test_a_product_that_memory_does_not_hold_is_the_program_s_own(monkeypatch):

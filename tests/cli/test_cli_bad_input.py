@@ -46,7 +46,7 @@ GOOD = np.ones((8, 4), np.float32)
         (np.ones((8, 4), np.longdouble), ["a.npy", "allowed"]),
         (np.ones(4, np.float32), ["a.npy", "(4,)", "two dimensions"]),
         (np.float32(1), ["a.npy", "()", "two dimensions"]),
-        (np.ones((2, 2, 2), np.float32), ["a.npy", "(2, 2, 2)"]),
+        (np.ones((2, 2, 2), np.float32), ["a.npy", "b.npy", "2 x 2 x 2", "4 x 8"]),
         (np.ones((8, 0), np.float32), ["a.npy", "(8, 0)", "at least one"]),
         (np.ones((8, 5), np.float32), ["a.npy", "b.npy", "8 x 5", "4 x 8", "A's columns must equal B's rows"]),
     ],

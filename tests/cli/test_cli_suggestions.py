@@ -36,6 +36,17 @@ def test_an_unknown_option_is_answered_with_the_nearest(capsys: pytest.CaptureFi
     assert "unrecognized arguments: --sceme native; did you mean '--scheme'?" in capsys.readouterr().err
 
 
+def test_dashes_make_no_option_near(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--kernels", "1"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_the_first_part_of_several_names_suggests_all_of_them() -> None:
+    schemes = ["ootomo-fp16", "ootomo-tf32", "tf32x1", "ozaki-int8"]
+    assert nearest("ootomo", schemes) == "; did you mean 'ootomo-fp16' or 'ootomo-tf32'?"
+    assert nearest("ozaki", schemes) == "; did you mean 'ozaki-int8'?"
+
+
 def test_words_without_an_option_are_answered_with_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "a100", "h100"]) == 2
     assert "unrecognized arguments: a100 h100; say --device a100" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The other verbs, help texts, and exit codes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ import hwsim
 from hwsim import _kernels
 from hwsim.cli.command import parser_for
 from hwsim.cli.verbs import OWN
+from hwsim.devices.plausible import notes_on
 from hwsim.devices.registry import shipped
 from hwsim.errors import DeadlockError, MismatchError
 from hwsim.resolve.device_programs import without_program
@@ -98,6 +100,56 @@ def test_devices_check_names_what_the_dataflow_lacks(cli, tmp_path, base, change
 def test_shipped_devices_have_the_programs_that_their_times_promise():
     for name in shipped():
         assert without_program(hwsim.device(name)) == {}, name
+
+
+def checked_variant(cli, *lines, base="ascend910a", source='"NONE; my own design"'):
+    head = f"schema_version: 1\nname: chip\ntitle: mine\nextends: {base}\nsource: {source}\nevidence: assumption\n"
+    Path("chip.yaml").write_text(head + "".join([f"{line}\n" for line in lines]))
+    return cli("devices", "check", "chip.yaml")
+
+
+def test_a_source_of_ones_own_is_offered_as_the_table_takes_it(cli):
+    refused = checked_variant(cli, "cores: 16", source="my own design")
+    assert refused.code == 2 and "'NONE; my own design' for what you say yourself" in refused.err
+    assert checked_variant(cli, "cores: 16").code == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [("800 GB/s", ": 8e+11"), ("1.2TB/s", ": 1.2e+12"), ("3 GHz", "which the key names\n")],
+)
+def test_a_number_with_its_unit_is_refused_with_the_number_to_write(cli, number, said):
+    refused = checked_variant(cli, f"hbm: {{bytes_per_second: {number}}}")
+    assert f"got the text '{number}'; needs a number; write the number without its unit" in refused.err
+    assert said in refused.err
+
+
+def test_numbers_that_are_hardly_meant_are_named(cli):
+    slow = checked_variant(cli, "links: {GM_L1: {bytes_per_cycle: 8}, GM_UB: {bytes_per_cycle: 4}}")
+    assert slow.code == 0 and "is it meant? the links that read global memory (GM_L1, GM_UB) carry 384 GB/s" in slow.out
+    assert "hbm gives 1,200 GB/s: its rate is never reached" in slow.out
+    clock = checked_variant(cli, "clock_mhz: 1.1", "hbm: {bytes_per_second: 1e9}", "l2: {bytes_per_second: 1e9}")
+    assert clock.code == 0 and "is it meant? clock_mhz is 1.1 MHz; a clock of 1.1 GHz is clock_mhz: 1100" in clock.out
+
+
+def test_a_level_that_the_family_has_not_is_named_with_the_devices_that_have_it(cli):
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    text = Path("mine.yaml").read_text()
+    level = "memories: [L0A, L0B, ACC]"
+    line = next(line for line in text.splitlines() if "mma.m16n16k16.f32.fp16.fp16: {" in line)
+    assert line.count("memories: [SRAM, SRAM, ACC]") == 1
+    memory = next(line for line in text.splitlines() if line.strip().startswith("SRAM: {"))
+    more = "\n".join([memory, memory.replace("SRAM:", "L0A:"), memory.replace("SRAM:", "L0B:")])
+    text = text.replace(line, line.replace("memories: [SRAM, SRAM, ACC]", level)).replace(memory, more)
+    Path("mine.yaml").write_text(text)
+    refused = cli("devices", "check", "mine.yaml")
+    said = " ".join(refused.err.split())
+    assert refused.code == 2 and "takes A from L0A; kernels of family tiled fill SRAM and ACC alone" in said
+    assert "a device file may extend them: ascend910a" in said
+
+
+def test_shipped_devices_have_no_numbers_that_are_hardly_meant():
+    assert [note for name in shipped() for note in notes_on(hwsim.device(name))] == []
 
 
 def test_schemes(cli):

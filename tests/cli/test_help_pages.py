@@ -34,7 +34,7 @@ def test_the_short_page_is_short_and_names_the_others(verb: str, capsys: pytest.
     lines = page(capsys, verb, "--help").splitlines()
     assert len(lines) <= MOST_LINES and max(map(len, lines)) <= MOST_COLUMNS
     assert "--help-scheme" in lines[-2] and "--help-all" in lines[-2]
-    assert ("--help-mapping" in lines[-2]) == (verb in ("run", "program", "sensitivity"))
+    assert ("--help-mapping" in lines[-2]) == (verb in ("run", "program", "sensitivity", "tune"))
 
 
 def test_the_short_page_of_run_has_problem_machine_and_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +75,7 @@ def test_the_page_of_the_mapping_has_the_options_of_a_devices_family(capsys: pyt
     for device in ("h200", "ascend910a"):
         shown = {flag for flag in flags(page(capsys, "run", "--help-mapping", device)) if flag.startswith("--")}
         assert shown == {option.flag for option in families[hwsim.device(device).family]}
+        assert shown - {"--tile"} == flags(page(capsys, "tune", "--help-mapping", device)) & shown
 
 
 def test_wrong_names_of_pages_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

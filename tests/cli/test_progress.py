@@ -47,7 +47,7 @@ def test_without_a_terminal_there_are_lines() -> None:
         wait_for(stream, "hwsim: after 0:00\n")
         progress.at("computing the bits")
         progress(0.25)
-        wait_for(stream, "hwsim: 25 % after 0:00, computing the bits\n")
+        wait_for(stream, "hwsim: 25 % after 0:00, 0:00 left, computing the bits\n")
     assert "\r" not in stream.getvalue()
 
 

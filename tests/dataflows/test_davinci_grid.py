@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -90,6 +91,7 @@ def test_slices_of_k_by_program_and_by_evaluator(slices, grid, how, specials):
     assert direct.gemm.schedule.split_k == slices
 
 
+@pytest.mark.covering("order", "how", ("slices", "grid"))
 @pytest.mark.parametrize("order", range(2))
 @pytest.mark.parametrize("how", PLANS)
 @pytest.mark.parametrize(("slices", "grid"), [(1, (2, 2)), (1, (1, 3)), (3, (2, 1)), (2, (2, 2))])
@@ -166,6 +168,7 @@ def test_slices_chosen_by_estimate_are_faster():
     given = {"device": "ascend910a", "format": "fp16", "input_format": "fp16", "exact": False}
     whole, cut = (hwsim.run(m=16, n=64, k=8192, split_k=how, **given) for how in (1, "auto"))
     assert cut.gemm.schedule.split_k > 1 and cut.seconds < whole.seconds / 2
+    assert re.match(r"the fastest of 1, \d+, \d+, \d+, by simulated time", cut.gemm.decided("split_k").why)
 
 
 @pytest.mark.parametrize("sizes", [(1, 256, 4096), (16, 64, 1024)])

@@ -50,6 +50,7 @@ def test_every_panel_holds_its_elements_of_every_line(order, length, width):
     assert np.array_equal(reference.run(program, CHIP, given, order=1), expected)
 
 
+@pytest.mark.covering("how", "sizes")
 @pytest.mark.parametrize("how", PLANS)
 @pytest.mark.parametrize("sizes", [(1, 100, 70), (20, 33, 200), (50, 16, 40), (33, 300, 50)])
 def test_no_bit_depends_on_panels(sizes, how):

@@ -57,6 +57,7 @@ def lowered(how, sizes, *, slices=1, problem=None, epilogue=None, **options):
     return program
 
 
+@pytest.mark.covering("how", ("shape", "specials"))
 @EVERY_SCHEME
 @pytest.mark.parametrize(("shape", "specials"), [((70, 40, 250), False), ((33, 65, 150), True), ((1, 1, 1), False)])
 def test_program_and_evaluator_give_the_same_bits(how, shape, specials):
@@ -69,6 +70,7 @@ def test_program_and_evaluator_give_the_same_bits(how, shape, specials):
     assert np.array_equal(direct.c.view(np.uint32), program.c.view(np.uint32))
 
 
+@pytest.mark.covering(("how", "slices"), "end")
 @pytest.mark.parametrize(
     ("how", "slices"), [("native", 1), ("sgemm-cube", 3), ("sgemm-cube-elementwise", 2), ("ootomo-fp16", 1)]
 )
@@ -87,6 +89,7 @@ def test_epilogues_by_program_and_by_evaluator(how, slices, end):
     assert float(steps[-1].after) == float(np.asarray(program.c, np.float64)[-1, -1])
 
 
+@pytest.mark.covering("how", "options")
 @EVERY_SCHEME
 @pytest.mark.parametrize("options", [{"buffering": "single"}, {"grid": (2, 1)}, {"n_fused": 1, "grid": (1, 2)}])
 def test_every_legal_order_gives_the_same_bits(how, options):
@@ -125,6 +128,7 @@ WIDE = {  # scheme, its options, operands
 EVERY_WIDE = pytest.mark.parametrize("how", WIDE)
 
 
+@pytest.mark.covering("how", ("options", "total"))
 @EVERY_WIDE
 @pytest.mark.parametrize(
     ("options", "total"),
@@ -154,6 +158,7 @@ def lowered_of(result):
     return program
 
 
+@pytest.mark.covering("how", "end")
 @EVERY_WIDE
 @pytest.mark.parametrize("end", ["c", "c-unread", "bias", "all-in-fp16"])
 def test_epilogues_of_sums_in_wider_formats(how, end):

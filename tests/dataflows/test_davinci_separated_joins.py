@@ -68,6 +68,7 @@ def call(scheme: str, options: dict[str, Any], shape: tuple[int, int, int]) -> d
     return {"a": a, "b": b, "c": None if c is None else array(c, (m, n), 3), **given}
 
 
+@pytest.mark.covering(("scheme", "options"), "shape")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("shape", [(17, 9, 67), (1, 20, 3), (12, 1, 16)], ids=str)
 @pytest.mark.parametrize(("scheme", "options"), CASES, ids=str)

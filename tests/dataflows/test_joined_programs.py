@@ -84,6 +84,7 @@ def sizes_for(more, turn):
     return fitting[turn % len(fitting)]
 
 
+@pytest.mark.covering("which", "call")
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]}{'C' * call[1]}{'b' * call[2]}{call[3] or ''}")
 @pytest.mark.parametrize("which", range(len(OPTIONS)), ids=lambda i: f"{OPTIONS[i][0]}{OPTIONS[i][1]}")
 def test_a_program_gives_the_evaluators_bits(which, call):
@@ -173,6 +174,7 @@ def planned(scheme, device, options, split_k, seed=3):
     return direct, program, load(device), given
 
 
+@pytest.mark.covering(("scheme", "device", "options"), "split_k")
 @pytest.mark.parametrize(("scheme", "device", "options"), ORDERS)
 @pytest.mark.parametrize("split_k", [1, 2])
 def test_every_legal_order_gives_the_same_bits(scheme, device, options, split_k):

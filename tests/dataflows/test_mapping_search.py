@@ -34,6 +34,7 @@ PRODUCTS = [
     ("ascend910a", "markidis", (208, 160, 304)),
     ("ascend910b3", "bf16x6", (112, 176, 292)),
 ]
+LONG = {("h200", "ootomo-tf32"), ("mi250", "quantensor"), ("ascend910a", "markidis")}  # tune takes seconds of them
 
 
 def plan_of(device, scheme, sizes):
@@ -45,7 +46,10 @@ def first_of(device, scheme, sizes):
     return mapped(record_of(plan, device, Problem.of(plan_input(plan), *sizes)), device, {})
 
 
-@pytest.mark.parametrize(("device", "scheme", "sizes"), PRODUCTS)
+@pytest.mark.parametrize(
+    ("device", "scheme", "sizes"),
+    [pytest.param(*one, marks=pytest.mark.slow if one[:2] in LONG else ()) for one in PRODUCTS],
+)
 def test_the_choice_is_near_the_best_that_tune_finds_and_no_slower_than_the_first(device, scheme, sizes):
     chip, (m, n, k) = load(device), sizes
     best = tune(chip, plan_of(chip, scheme, sizes), sizes, same_bits=True).best

@@ -40,6 +40,7 @@ def both(a: Any, b: Any, c: Any = None, **options: Any) -> tuple[Any, Any]:
     return plain, program
 
 
+@pytest.mark.covering("device", ("sizes", "block"))
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("sizes", "block"), [((130, 90, 150), 64), ((48, 64, 96), 16), ((37, 29, 83), 20)])
 def test_a_program_of_several_plans_gives_the_evaluators_bits(

@@ -73,3 +73,14 @@ def test_every_legal_order_gives_the_same_bits():
     device = hwsim.device("ascend910a")
     assert functional.run(program, device, inputs).tobytes() == plain.c.tobytes()
     assert reference.run(program, device, inputs, order=1).tobytes() == plain.c.tobytes()
+
+
+@pytest.mark.parametrize("device", ["h200", "ascend910a"])
+def test_slices_of_all_parts_are_chosen_by_the_longest_part(device):
+    """A part has 128 elements of K: two slices of 64 at most, though K is 1,000."""
+    call = {"m": 64, "n": 64, "k": 1000, "device": device, "scheme": "fixedpoint-fp64", "exact": False}
+    auto = hwsim.run(**call, split_k="auto")
+    tried = auto.gemm.decided("split_k").why.partition("fastest of ")[2].partition(", by")[0]
+    assert tried == "1, 2"
+    times = [hwsim.run(**call, split_k=int(count)).seconds for count in tried.split(", ")]
+    assert auto.seconds == min(times)

@@ -76,6 +76,7 @@ def test_a_machine_calls_nothing_of_the_evaluator(call: dict[str, Any]) -> None:
     assert out.tobytes() == np.asarray(result.c).tobytes()
 
 
+@pytest.mark.covering("by_program", "call")
 @pytest.mark.parametrize("by_program", [True, False])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_functional_run_evaluates_no_product(

@@ -55,6 +55,7 @@ def operands(device, scheme, sizes, with_c, with_bias, lead):
     return a, b, fields((*lead, m, n), rng) if with_c else None, fields((n,), rng) if with_bias else None
 
 
+@pytest.mark.covering("device", "call")
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]}{'C' * call[1]}{'b' * call[2]}{call[3] or ''}")
 @pytest.mark.parametrize("device", SCHEMES)
 def test_a_program_gives_the_evaluators_bits(device, call):
@@ -85,6 +86,7 @@ def wide_fields(shape, rng):
     return np.where(finite, (x.view(np.uint64) | low).view(np.float64), x)
 
 
+@pytest.mark.covering("call", "device")
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]}{'C' * call[1]}{'b' * call[2]}{call[3] or ''}")
 @pytest.mark.parametrize("device", IN_FP64)
 def test_a_program_in_fp64_gives_the_evaluators_bits(device, call):

@@ -62,6 +62,7 @@ def tile(m, n, k):
     return {"tile": {"m": m, "n": n, "k": k}}
 
 
+@pytest.mark.covering("device", ("sizes", "options"))
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("sizes", "options"),
@@ -79,6 +80,7 @@ def test_native_bits_whatever_the_tile(device, sizes, options):
     assert np.array_equal(got, expected)
 
 
+@pytest.mark.covering(("machine", "device"), ("scheme", "given", "options"))
 @pytest.mark.parametrize("machine", [functional.run, reference.run])
 @pytest.mark.parametrize("device", ["v100", "a100", "h100", "b200", "mi210"])
 @pytest.mark.parametrize(

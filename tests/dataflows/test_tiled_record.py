@@ -16,6 +16,7 @@ from hwsim.dataflows.tiled.partition import Partition
 from hwsim.dataflows.tiled.program import blocking_of
 from hwsim.dataflows.tiles import CoreWaves, places, slices_of, tile_grids
 from hwsim.devices import load
+from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate import evaluator
 from hwsim.gemm.problem import Problem
@@ -92,6 +93,25 @@ def test_who_decided_is_said():
     assert asked.decided("swizzle").value == "2" and kernel.instruction == given["instruction"]
     cut = mapped("h200", problem=Problem.of("tf32", 256, 256, 4096), schedule=Schedule(split_k=4), format="tf32")
     assert cut.decided("instruction").by == "library" and cut.mapping.kernels[0].instruction.startswith("mma.")
+
+
+def test_default_stages_say_what_bounds_them(tmp_path):
+    """A scratchpad of 512 KiB holds 16 stages of 128 x 128 x 64; the family tries 8."""
+    sizes = {"format": "fp16", "exact": False, "m": 1024, "n": 1024, "k": 1024, "tile": (128, 128, 64)}
+    device = str(new_device_file(tmp_path / "mine.yaml", "accelerator", {}))
+    free, more = (hwsim.run(device=device, **sizes, **given) for given in ({}, {"stages": 16}))
+    assert more.options["stages"] == 16 > free.options["stages"] == 8
+    assert free.gemm.decided("stages").why == "as many as fit, at most 8"
+    of_library = mapped("h200", problem=Problem.of("fp16", 512, 512, 1024)).decided("stages").why
+    assert of_library == "as many as fit, at most 16, or as many as the library's kernel has"
+
+
+@pytest.mark.parametrize("asked", [None, "wgmma.sp.m64n256k32.f32.f16.f16"])
+def test_the_instruction_for_a_sparse_a_is_the_devices_unless_it_was_asked_for(asked):
+    given = {} if asked is None else {"schedule": {"instruction": asked}}
+    result = hwsim.run(device="h100", format="fp16", sparsity="2:4", m=64, n=256, k=128, exact=False, **given)
+    decided = result.gemm.decided("instruction")
+    assert decided.value.startswith("wgmma.sp.") and decided.by == ("device" if asked is None else "user")
 
 
 def test_terms_in_kernels_of_their_own_stand_one_by_one():

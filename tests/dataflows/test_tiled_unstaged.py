@@ -49,6 +49,7 @@ def both(device, plan, sizes, options, machine):
     return got, ready.evaluate(*ready.pieces(Operand(a, "fp32"), Operand(b, "fp32")))
 
 
+@pytest.mark.covering("k", ("device", "scheme"))
 @pytest.mark.parametrize("k", [1, 3, 67])
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("scheme", ["native", "le-gemm", "markidis", "ootomo-fp16"])
@@ -61,6 +62,7 @@ def test_the_bits_are_the_staged_kernels(scheme, device, k):
     assert found.options["staging"] == "none" and found.cycles > 0
 
 
+@pytest.mark.covering("machine", ("device", "options"), "scheme")
 @pytest.mark.parametrize("machine", [functional.run, reference.run])
 @pytest.mark.parametrize(
     ("device", "options"),

@@ -22,6 +22,8 @@ for package in ("sphinx", "myst_parser", "furo"):
     pytest.importorskip(package, reason=f"the extra docs is missing: {package}")
 
 ROOT = Path(__file__).parents[2]
+#: Its build takes half a minute: `.ci/docs` makes it, and `pytest -m slow tests/docs`.
+of_the_site = pytest.mark.slow
 ELSEWHERE = ("http:", "https:", "mailto:", "data:")
 
 
@@ -76,11 +78,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
+@of_the_site
 def test_every_page_is_in_the_site(site: Path) -> None:
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
     assert [str(page) for page in pages if not (site / page.with_suffix(".html")).exists()] == []
 
 
+@of_the_site
 def test_devices_and_libraries_have_pages(site: Path) -> None:
     devices = [file.stem for file in (ROOT / "configs" / "devices").glob("*.yaml")]
     schemas = ["device", "library", "library_kernels", "library_sums", "framework"]
@@ -90,6 +94,7 @@ def test_devices_and_libraries_have_pages(site: Path) -> None:
     assert "bytes per core clock cycle" in (site / "generated" / "schema" / "device.html").read_text(encoding="utf-8")
 
 
+@of_the_site
 def test_a_device_page_has_a_row_for_every_number_with_unit_evidence_and_source(site: Path) -> None:
     device = hwsim.device("ascend910a")
     text = (site / "generated" / "devices" / "ascend910a.html").read_text(encoding="utf-8")
@@ -99,12 +104,14 @@ def test_a_device_page_has_a_row_for_every_number_with_unit_evidence_and_source(
     assert sum(table.count("<tr") - 1 for table in tables) == len(device.evidence)
 
 
+@of_the_site
 def test_the_page_of_options_has_a_row_for_every_option(site: Path) -> None:
     text = (site / "generated" / "options.html").read_text(encoding="utf-8")
     rows = re.findall(r'<tr class="row-\w+"><td><p><code.*?<span class="pre">(\w+)</span>', text)
     assert sorted(set(rows)) == sorted({entry.option.name for entry in declared()})
 
 
+@of_the_site
 def test_the_side_bar_has_at_most_25_entries_and_the_first_page_a_picture(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
     entries = text.count('<li class="toctree-l')
@@ -112,6 +119,7 @@ def test_the_side_bar_has_at_most_25_entries_and_the_first_page_a_picture(site: 
     assert re.search(r'<img [^>]*src="_images/', text)
 
 
+@of_the_site
 def test_pages_of_the_laboratory_are_in_the_site(site: Path) -> None:
     pages = [page for page in (ROOT / "lab" / "docs").rglob("*.md") if page.name != "README.md"]
     folder = site / "generated" / "laboratory"
@@ -119,11 +127,13 @@ def test_pages_of_the_laboratory_are_in_the_site(site: Path) -> None:
     assert pages and [str(name) for name in names if not (folder / name).exists()] == []
 
 
+@of_the_site
 def test_the_api_page_has_every_public_name(site: Path) -> None:
     anchors = Links((site / "reference" / "api.html").read_text(encoding="utf-8")).anchors
     assert [name for name in hwsim.__all__ if name != "__version__" and f"hwsim.{name}" not in anchors] == []
 
 
+@of_the_site
 def test_links_of_the_site_arrive(site: Path) -> None:
     assert broken(site) == []
 

@@ -58,6 +58,17 @@ def test_what_was_not_measured_has_no_error():
     assert engine.error == engine.largest_error == 0.0 == engine.report()["error"]
 
 
+def test_what_was_not_timed_has_no_cycles():
+    """Neither 0, as if it took no time."""
+    a, b = np.ones((4, 8), np.float32), np.ones((8, 3), np.float32)
+    for timing in (False, True):
+        with hwsim.emulate(timing=timing, **WHERE) as engine:
+            np.matmul(a, b)
+        report = engine.report()
+        times = (report["cycles"], report["seconds"])
+        assert times == ((engine.cycles, engine.seconds) if timing else (None, None)) and (engine.cycles > 0) == timing
+
+
 def test_an_engine_prints_as_a_sentence():
     with hwsim.emulate(device="h200", format="bf16", timing=True) as engine:
         assert str(engine) == "native bf16 on h200: 0 products; 0 cycles, 0 ns"

@@ -16,6 +16,7 @@ import hwsim
 from hwsim.arithmetic.power_polynomial import power_by_polynomial
 from hwsim.backend.cpu import CPU
 from hwsim.compute.attention_call import BACKENDS
+from hwsim.errors import InputError
 from hwsim.evaluate.attending import Attending
 from hwsim.libraries.published import flash_attention
 from hwsim.libraries.published.flash_attention import VERSION_2, VERSION_3, VERSION_4
@@ -160,6 +161,7 @@ def in_single(result, operands, scale: float, is_causal: bool):
     return watched.wide
 
 
+@pytest.mark.covering("is_causal", "dtype", "backend")
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
 @pytest.mark.parametrize("backend", READINGS)
@@ -699,3 +701,11 @@ def test_what_is_refused(name: str) -> None:
     operands, more, kind, message = ERRORS[name]
     with pytest.raises(kind, match=message):
         hwsim.attention(*operands, **more)
+
+
+def test_another_option_is_refused_with_the_one_that_is_meant() -> None:
+    x = np.zeros((1, 4, 16), np.float16)
+    with pytest.raises(
+        InputError, match=r"attention: no option 'causal'; allowed: device, .*; did you mean 'is_causal'"
+    ):
+        hwsim.attention(x, x, x, causal=True)  # type: ignore[arg-type]

@@ -36,6 +36,7 @@ def operands(shape, seed):
     return values
 
 
+@pytest.mark.covering(("device", "scheme"), "options")
 @pytest.mark.parametrize(("device", "scheme"), PAIRS)
 @pytest.mark.parametrize("options", [{}, {"split_k": 3}, {"bias": True, "beta": -0.5}], ids=["plain", "split", "bias"])
 def test_blocks_do_not_change_a_bit(device, scheme, options, monkeypatch):

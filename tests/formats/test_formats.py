@@ -331,7 +331,7 @@ def test_array_views(name: str) -> None:
     assert typed.dtype == array_dtype(fmt)
     back = codes_of(typed, fmt)
     assert (back == codes).all()
-    assert np.shares_memory(back, codes) == (fmt.bits >= 8)
+    assert np.shares_memory(back, codes) == (name != "int4")
     assert (codes_of(typed.T, fmt) == codes.T).all()
     with pytest.raises(InputError, match="dtype"):
         codes_of(np.zeros(3, np.complex64), fmt)
@@ -343,3 +343,36 @@ def test_negative_nibbles_have_clear_high_bits() -> None:
     int4 = format_of("int4")
     assert codes_of(np.array([-1, -8, 7]).astype(array_dtype(int4)), int4).tolist() == [15, 8, 7]
     assert codes_of(np.array([0xF9], np.uint8).view(array_dtype(int4)), int4).tolist() == [9]
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+@pytest.mark.parametrize("name", [name for name, fmt in FORMATS.items() if fmt.bits < 8])
+def test_a_code_wider_than_its_format_is_refused(name: str, is_typed: bool) -> None:
+    fmt = format_of(name)
+    dtype = array_dtype(fmt) if is_typed else code_dtype(fmt)
+    whole = np.arange(1 << fmt.bits, dtype=np.uint8).reshape(2, -1)
+    assert np.array_equal(codes_of(whole.view(dtype), fmt), whole)
+    assert codes_of(np.zeros((0, 3), dtype), fmt).shape == (0, 3)
+    copies_of_sign = range(0x100 - (1 << fmt.fraction_bits), 0x100) if is_typed and fmt.is_integer else ()
+    for code in range(1 << fmt.bits, 0x100):
+        codes = whole.copy()
+        codes[1, 3] = code
+        if code in copies_of_sign:
+            assert codes_of(codes.view(dtype), fmt)[1, 3] == code & 15
+            continue
+        with pytest.raises(InputError, match=rf"0x{code:02x} at \[1, 3\] is no code of {name}.* {fmt.bits} bits"):
+            codes_of(codes.view(dtype), fmt)
+    with pytest.raises(InputError, match=f"^0xff is no code of {name}|^0x7f is no code"):
+        codes_of(np.array(0x7F if is_typed else 0xFF, np.uint8).view(dtype), fmt)
+
+
+def test_what_unpacks_two_codes_of_a_byte_does() -> None:
+    x = np.array([[0x21, 0x43], [0x65, 0x87]], np.uint8)
+    with pytest.raises(InputError) as refused:
+        codes_of(x, format_of("e2m1"))
+    expression = str(refused.value).partition("; np.")[2].partition(" unpacks")[0]
+    unpacked = eval(f"np.{expression}", {"np": np, "x": x})
+    assert unpacked.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    with pytest.raises(InputError) as refused:
+        codes_of(np.array([0x40], np.uint8), format_of("e3m2"))
+    assert "unpacks" not in str(refused.value)

@@ -292,7 +292,7 @@ class Block(torch.nn.Module):
         return torch.einsum("ik,jk->ij", y, x) + F.scaled_dot_product_attention(y[None], x[None], x[None])[0] @ x.t()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled_graphs_hold_the_operators(backend):
     """torch.compile neither drops nor breaks at hwsim's operators; inductor compiles C++ for it, which takes long."""
     torch.manual_seed(2)

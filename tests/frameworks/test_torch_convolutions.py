@@ -14,8 +14,13 @@ torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 
 from modern import kernels, operand, picked  # noqa: E402
 
+import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
 from hwsim.frameworks.torch.convolution_order import is_stored_last  # noqa: E402
+from hwsim.gemm.convolution import conv_shape  # noqa: E402
+from hwsim.libraries.convolution_call import ConvolutionCall  # noqa: E402
+from hwsim.libraries.cudnn.provider import CUDNN  # noqa: E402
+from hwsim.libraries.protocol import LibraryRequest  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "lab" / "tools" / "record"))
@@ -157,3 +162,67 @@ def test_a_recording_whose_time_is_up_says_what_is_left(tmp_path, monkeypatch, c
     with np.load(out) as archive:
         meta = json.loads(str(archive["meta"]))
         assert meta["count"] == 3 == len(meta["entries"])
+
+
+@pytest.mark.parametrize("window", [3, 1], ids=["cudnn", "as a product"])
+@pytest.mark.parametrize("fmt", ["fp16", "bf16"])
+def test_fp32_results_of_narrow_operands_are_not_rounded(fmt: str, window: int) -> None:
+    """The kernel's result has the tensors' format: near to the exact product of the rounded operands."""
+    generator = torch.Generator().manual_seed(window)
+    x, w = (torch.randn(*size, generator=generator) for size in ((2, 16, 8, 8), (32, 16, window, window)))
+    x = x.contiguous(memory_format=torch.channels_last)
+    with hwsim.torch.emulate(device="h100", library="pytorch", format=fmt, measure_every=0) as run:
+        y = torch.nn.functional.conv2d(x, w)
+    narrow = TYPES[fmt][1]
+    exact = torch.nn.functional.conv2d(x.to(narrow).double(), w.to(narrow).double())
+    assert float((y - exact).norm() / exact.norm()) < 1e-6 and not run.not_caught
+    images, filters = x.numpy(), w.numpy()
+    arrays = hwsim.conv2d(images, filters, device="h100", library="cudnn", format=fmt)
+    assert np.array_equal(arrays, y.numpy())
+    rounded = hwsim.conv2d(images, filters, device="h100", library="cudnn", format=fmt, output=fmt)
+    assert rounded.dtype.itemsize == 2 and not np.array_equal(rounded.astype(np.float32), arrays)
+
+
+@pytest.mark.parametrize("device", ["h100", "a100", "b200", "v100", "mi300x"])
+def test_pytorch_adds_a_bias_to_the_rounded_result_on_every_gpu(device: str) -> None:
+    """As Convolution.cpp of ATen does around cuDNN, and Conv_miopen.cpp around MIOpen."""
+    fmt = torch.float16
+    generator = torch.Generator().manual_seed(1)
+    x, w, bias = (torch.randn(*s, generator=generator).to(fmt) for s in ((2, 8, 9, 9), (6, 4, 3, 3), (6,)))
+    with hwsim.torch.emulate(device=device, library="pytorch", measure_every=0):
+        alone, whole = (torch.nn.functional.conv2d(x, w, b, padding=1, groups=2) for b in (None, bias))
+    assert torch.equal(whole, alone + bias[:, None, None])
+    with hwsim.torch.emulate(device=device, measure_every=0):
+        once, unrounded = (torch.nn.functional.conv2d(x, w, b, padding=1, groups=2) for b in (bias, None))
+    assert not torch.equal(once, unrounded + bias[:, None, None])  # without a library it is the epilogue's
+
+
+def test_the_error_of_groups_is_of_all_of_them() -> None:
+    """The first channel is dead: its group alone would have no error."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(2, 16, 8, 8, generator=generator).half()
+    w = torch.randn(16, 1, 3, 3, generator=generator).half()
+    x[:, 0] = 0
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=1) as run:
+        y = torch.nn.functional.conv2d(x, w, groups=16)
+    exact = torch.nn.functional.conv2d(x.double(), w.double(), groups=16)
+    (entry,) = run.record.layers.values()
+    assert entry.error == pytest.approx(float((y - exact).norm() / exact.norm()), rel=0.2)
+    assert entry.plain_error == pytest.approx(entry.error, rel=0.2) and entry.measured == 1
+
+
+def test_the_report_names_the_kernels_of_layers() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.nn.Linear(8, 8)).bfloat16()
+    x = torch.ones(2, 64, 8, 8).bfloat16().contiguous(memory_format=torch.channels_last)
+    with torch.no_grad(), hwsim.torch.emulate(device="h100", library="pytorch") as run:
+        model(x)
+    shape = conv_shape(x.shape, (64, 64, 3, 3), padding=1)
+    call = ConvolutionCall(shape=shape, format="bf16")
+    kernel = CUDNN.on(LibraryRequest(device="h100")).choose(call).kernel
+    first, second = run.to_dict()["layers"]
+    (name,) = first["kernels"]
+    assert name.startswith(kernel) and first["kernels"][name] == 1 and name not in second["kernels"]
+    assert f"kernel {name}: 1 call (0)" in run.report() and "kernel nvjet" in run.report()
+    with torch.no_grad(), hwsim.torch.emulate(device="h100") as run:
+        model(x)
+    assert "kernel " not in run.report() and not run.record.total().kernels

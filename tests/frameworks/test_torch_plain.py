@@ -99,3 +99,31 @@ def test_compare_s_plain_side_takes_the_path_of_the_others():
     comparison = hwsim.torch.compare(model, drawn(2, 8, 32, dtype=torch.float32), "plain", PLAIN, device="h100")
     assert comparison.pairs[0].differing == 0 and paths == [False, False]
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize("form", ["eager", "gradients"])
+def test_the_share_counts_what_the_settings_leave_to_pytorch(form):
+    """A plain layer is a part of the model: 96 x 32 of its 96 x 32 + 32 x 8 products for each row."""
+    model = torch.nn.Sequential(torch.nn.Linear(96, 32), torch.nn.Linear(32, 8)).bfloat16()
+    with torch.set_grad_enabled(form == "gradients"), hwsim.torch.emulate(**H100, modules={"0": "plain"}) as run:
+        y = model(drawn(64, 96).requires_grad_(form == "gradients"))
+        if form == "gradients":
+            y.sum().backward()
+    assert run.verdict.computed == pytest.approx(256 / 3328) and run.verdict.left == pytest.approx(3072 / 3328)
+    assert '7.7 % of this model\'s MACs were simulated, 92.3 % left to the framework ("plain")' in str(run.verdict)
+    assert 'left to PyTorch ("plain"): layer 0, 92.3 % of the MACs' in run.report()
+    assert sum(run.to_dict()["macs_plain"].values()) == run.record.macs_plain["0"]
+
+
+def test_a_plain_pass_is_counted_too():
+    layer, x = torch.nn.Linear(96, 32).bfloat16(), drawn(64, 96)
+    with hwsim.torch.emulate(**H100, backward_weight="plain") as run:
+        layer(x).sum().backward()
+    assert run.verdict.computed == run.verdict.left == 0.5
+
+
+def test_a_model_that_is_all_plain_says_so():
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Conv1d(8, 8, 1)), drawn(8, 8, dtype=torch.float32)
+    with hwsim.torch.emulate(**H100, **PLAIN) as run:
+        model(x).sum().backward()
+    assert str(run.verdict).startswith("no product was simulated: the settings leave 100.0 % of the MACs")

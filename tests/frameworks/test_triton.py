@@ -1,6 +1,7 @@
 """hwsim.triton: kernels in Triton's interpreter, tl.dot with a chip's bits."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,9 +60,9 @@ def run(a, bt, tile, device="h100", precision="tf32", imprecise=-1, **launch):
 def test_a_kernel_gives_an_h100s_bits(key):
     _, fmt, precision, imprecise, sizes, tile = key.split()
     (m, n, k), blocks = (tuple(map(int, x.split("x"))) for x in (sizes, tile))
-    a, bt = tensor(operand(61, m, k, fmt), fmt), tensor(operand(62, n, k, fmt), fmt)
-    rows, columns = picked(m, 8, 1), picked(n, 8, 2)
-    d, _ = run(a[rows], bt[columns], blocks, precision=precision, imprecise=int(imprecise))  # other rows change none
+    rows, columns = picked(m, 8, 1), picked(n, 8, 2)  # other rows change none
+    a, bt = tensor(operand(61, m, k, fmt, only=rows), fmt), tensor(operand(62, n, k, fmt, only=columns), fmt)
+    d, _ = run(a, bt, blocks, precision=precision, imprecise=int(imprecise))
     np.testing.assert_array_equal(d.view(np.int32), kernels("triton")[key])
 
 
@@ -89,7 +90,15 @@ def test_the_device_runs_its_own_instruction(device, instruction):
     expected = hwsim.matmul(a.numpy(), bt.numpy().T, device=device, scheme="native")
     np.testing.assert_array_equal(d.view(np.int32), expected.view(np.int32))
     assert record.cycles and 0 < record.errors.mean < 1e-6
-    assert instruction in emulation.report() and emulation.to_dict()["dots"][0]["instruction"] == instruction
+    assert re.search(rf"fp16 x fp16 -> fp32  - +{re.escape(instruction)}", emulation.report())
+    assert emulation.to_dict()["dots"][0]["instruction"] == instruction
+
+
+@pytest.mark.parametrize("precision", ["tf32", "ieee"])
+def test_the_report_says_the_precision_of_fp32(precision):
+    a, bt = (torch.from_numpy(operand(seed, 64, 64, "fp32")) for seed in (1, 2))
+    _, emulation = run(a, bt, (64, 64, 64), precision=precision)
+    assert re.search(rf"fp32 x fp32 -> fp32  {precision} ", emulation.report())
 
 
 def test_fewer_warps_take_another_instruction():
@@ -191,7 +200,7 @@ def test_a_scaled_dot_gives_an_h200s_bits(key):
     (record,) = emulation.dots.values()
     assert (record.instruction, record.dots, record.macs) == ("wgmma.m64n64k16.f32.bf16.bf16", 4, 64 * 64 * 256)
     assert 0 < record.errors.mean < 1e-6 and not emulation.not_simulated
-    assert f"64x64x64  {' x '.join(formats)} -> fp32" in emulation.report()
+    assert re.search(rf"64x64x64  {' x '.join(formats)} -> fp32  - +wgmma", emulation.report())
 
 
 @pytest.mark.parametrize("device, scheme, instruction", [

@@ -93,7 +93,7 @@ def test_pytorchs_product_of_a_sparse_tensor(key: str) -> None:
     fmt, sizes = key.split()
     m, n, k = map(int, sizes.split("x"))
     rows, cols = picked(m, 64, 1)[:16], picked(n, 64, 2)[:16]
-    a, b = pruned(21, m, k, fmt)[rows], drawn(22, n, k, fmt)[cols].T
+    a, b = pruned(21, m, k, fmt, only=rows), drawn(22, n, k, fmt, only=cols).T
     asked = {"library": "pytorch", "sparsity": "2:4", "format": fmt, "output": fmt, "b_layout": "columns"}
     result = hwsim.run(a, b, device="h100", shape=(m, n), at=(rows, cols), timing=False, **asked)
     order = result.gemm.decided("order of summation")
@@ -122,7 +122,7 @@ def test_int8_of_pytorch_is_the_exact_sum_at_the_ends_of_its_range() -> None:
     for key in (key for key in CUSPARSELT.files if key.startswith("int8")):
         m, n, k = map(int, key.split()[1].split("x"))
         rows, cols = picked(m, 64, 1)[:16], picked(n, 64, 2)[:16]
-        a, b = pruned(21, m, k, "int8")[rows], drawn(22, n, k, "int8")[cols].T
+        a, b = pruned(21, m, k, "int8", only=rows), drawn(22, n, k, "int8", only=cols).T
         asked = {"library": "pytorch", "sparsity": "2:4", "output": "int8", "b_layout": "columns"}
         result = hwsim.run(a, b, device="h100", shape=(m, n), at=(rows, cols), timing=False, **asked)
         assert np.array_equal(np.asarray(result.c).view(np.uint8), CUSPARSELT[key])

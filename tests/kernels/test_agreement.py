@@ -25,6 +25,7 @@ def test_random_slice(model: str) -> None:
     assert random_task((first_of(model), 5)) == (model, TASK_RESULTS, 0)
 
 
+@pytest.mark.covering("formats", "unit")
 @pytest.mark.parametrize("formats", FP8)
 @pytest.mark.parametrize("unit", FP8_UNITS)
 def test_two_term_slice(unit: str, formats: tuple[str, str]) -> None:

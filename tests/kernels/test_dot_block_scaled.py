@@ -68,6 +68,7 @@ def case(seed: int, spec: DotSpec, m: int, n: int, k: int, kind: str) -> tuple[C
     return a, b, c, {"scale_a": scales[0], "scale_b": scales[1]}
 
 
+@pytest.mark.covering("kind", "name")
 @pytest.mark.parametrize("kind", ["near", "wide"])
 @pytest.mark.parametrize("name", [*SPECS, *PLAIN])
 def test_shapes_beyond_a_panel(name: str, kind: str) -> None:

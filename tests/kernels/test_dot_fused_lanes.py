@@ -54,6 +54,7 @@ def codes(values: Any, name: str) -> Any:
     return (bits >> 16).astype(np.uint16) if name == "bf16" else bits
 
 
+@pytest.mark.covering("kind", "name")
 @pytest.mark.parametrize("kind", ["near", "wide", "small", "large", "any"])
 @pytest.mark.parametrize("name", UNITS)
 def test_panels_and_chunks(name: str, kind: str) -> None:

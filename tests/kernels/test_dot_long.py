@@ -43,6 +43,7 @@ def rounded(row: np.ndarray, column: np.ndarray) -> float:
         return math.inf if total > 0 else -math.inf
 
 
+@pytest.mark.covering("kind", "k")
 @pytest.mark.parametrize("kind", ["bits", "close", "small"])
 @pytest.mark.parametrize("k", [1, 257, 1000, MOST - 1, MOST])
 def test_one_rounding_whatever_the_exponents(kind: str, k: int) -> None:

@@ -411,6 +411,7 @@ BLOCKED = [
 ]
 
 
+@pytest.mark.covering("kind", "name")
 @pytest.mark.parametrize("kind", ["near", "wide", "any"])
 @pytest.mark.parametrize("name", BLOCKED)
 def test_variants_agree_over_blocks(name: str, kind: str) -> None:

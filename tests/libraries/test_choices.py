@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,11 @@ WORDS = {"+bias": {"bias": True}, "fast": {"accumulate": "fast"}, "slow": {"accu
 MASKS = {"7": "any", "2": "compute"}
 
 
+@cache
+def library(device, **workspace):
+    return hwsim.library("cublas", device=device, **workspace)
+
+
 def compared(name):
     """(row, choice, whether algorithm and slices are the answer's) of each of cuBLASLt's answers in a file."""
     with gzip.open(ROOT / "tests" / "golden" / "h200_library" / name, "rt") as file:
@@ -48,7 +54,7 @@ def compared(name):
             for word in WORDS:
                 output = output.removesuffix(word)
             workspace = {"workspace_bytes": int(row["workspace_bytes"])} if "workspace_bytes" in row else {}
-            choice = hwsim.library("cublas", device=row["device"], **workspace).choose(
+            choice = library(row["device"], **workspace).choose(
                 **{size: int(row[size]) for size in "mnk"}, format=operand, output=output,
                 b_layout=row.get("b_layout") or row["layout"], **more,
             )  # fmt: skip

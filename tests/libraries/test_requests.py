@@ -61,6 +61,7 @@ def test_the_choices_schedule_gives_the_kernels_bits(fmt, dtype, m, n, k, layout
     assert bits(by_hand) == bits(by_library)
 
 
+@pytest.mark.covering(("fmt", "dtype"), "sizes")
 @pytest.mark.parametrize(("fmt", "dtype"), [("fp16", np.float16), ("bf16", ml_dtypes.bfloat16)])
 @pytest.mark.parametrize("sizes", [(3, 5, 7), (1, 1, 512), (64, 96, 80)])
 def test_fp32_operands_are_rounded_first_whatever_the_kernel(fmt, dtype, sizes) -> None:
@@ -198,6 +199,9 @@ def test_the_instruction_is_the_librarys_where_its_kernel_has_another_than_the_d
     schedule = {"instruction": "mma.m16n8k16.f32.f16.f16.f32"}
     found = hwsim.run(a, b, device="h200", format="fp16", schedule=schedule, timing=False)
     assert found.gemm.decided("instruction").by == "user"
+    for library in ({}, {"library": "pytorch", "b_layout": "columns"}):  # nobody names the sparse instruction
+        sparse = hwsim.run(m=64, n=64, k=64, device="h100", format="fp16", sparsity="2:4", exact=False, **library)
+        assert sparse.gemm.unit.startswith("wgmma.sp") and sparse.gemm.decided("instruction").by != "user"
 
 
 def test_a_convolution_is_no_call_of_a_gemm_library() -> None:

@@ -29,6 +29,7 @@ def _operands(format, m, n, k):
     return rng.standard_normal((m, k), np.float32).astype(dtype), rng.standard_normal((k, n), np.float32).astype(dtype)
 
 
+@pytest.mark.covering("name", "merge")
 @pytest.mark.parametrize("merge", MERGES)
 @pytest.mark.parametrize("name", SIZES)
 def test_slices_are_calls_that_are_added(name, merge):

@@ -80,6 +80,7 @@ def check_chain(steps: tuple[ElementStep, ...], device: Any, added: tuple[CodedV
         results.add(step.after)
 
 
+@pytest.mark.covering("sizes", ("device", "options"))
 @pytest.mark.parametrize("sizes", SIZES, ids=["whole", "ragged"])
 @pytest.mark.parametrize(("device", "options"), CASES, ids=[f"{device} {options}" for device, options in CASES])
 def test_the_steps_lead_to_the_element(device: str, options: dict[str, Any], sizes: tuple[int, int, int]) -> None:

@@ -203,6 +203,7 @@ def random_program(seed):
     return streams, initial, rng.randint(1, 4), rng.randint(1, 3), rng.randrange(5), rng.choice((1, 500, 1200, 9999))
 
 
+@pytest.mark.covering("queued", "block")
 @pytest.mark.parametrize("queued", [False, True])
 @pytest.mark.parametrize("block", range(8))
 def test_engine_agrees_with_the_plain_simulation(block, queued):

@@ -1,10 +1,14 @@
-"""Every run of the manifest again: no bit and no cycle differs, but where changed.yaml says why."""
+"""Runs of the manifest again: no bit and no cycle differs, but where changed.yaml says why.
+
+A sample of them (sample.py); `pytest -m slow tests/manifest` makes the others.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import cases as listed
 import pytest
 import record
 import yaml
+from sample import features, sample
 
 import hwsim
 from hwsim.devices import names
@@ -19,9 +24,19 @@ from hwsim.schemes import schemes
 
 LEAST_RUNS = 500  # that give a result
 CASES = listed.cases()
-GROUPS: dict[str, list[listed.Case]] = defaultdict(list)
-for _case in CASES:
-    GROUPS[listed.group_of(_case["id"])].append(_case)
+SAMPLE = sample(CASES)
+SAMPLED = {_case["id"] for _case in SAMPLE}
+
+
+def by_group(cases: Iterable[listed.Case]) -> dict[str, list[listed.Case]]:
+    groups: dict[str, list[listed.Case]] = defaultdict(list)
+    for case in cases:
+        groups[listed.group_of(case["id"])].append(case)
+    return groups
+
+
+GROUPS = by_group(SAMPLE)
+OTHERS = by_group(case for case in CASES if case["id"] not in SAMPLED)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +54,22 @@ def expected() -> dict[str, record.Row]:
 def test_runs(group: str, expected: dict[str, record.Row]) -> None:
     rows = record.record(GROUPS[group], quiet=True)
     assert record.differences(rows, expected) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:device .* is taken from")
+@pytest.mark.parametrize("group", OTHERS)
+def test_other_runs(group: str, expected: dict[str, record.Row]) -> None:
+    rows = record.record(OTHERS[group], quiet=True)
+    assert record.differences(rows, expected) == {}
+
+
+def test_the_sample_has_every_feature_and_the_others_are_the_rest() -> None:
+    assert {x for case in SAMPLE for x in features(case)} == {x for case in CASES for x in features(case)}
+    assert {name for name, _ in names()} <= {case["keywords"]["device"] for case in SAMPLE}
+    assert set(schemes()) <= {case["keywords"].get("scheme") for case in SAMPLE}
+    made = [case["id"] for groups in (GROUPS, OTHERS) for group in groups.values() for case in group]
+    assert sorted(made) == sorted(case["id"] for case in CASES)
 
 
 def test_the_manifest_is_of_these_cases(manifest: dict[str, record.Row]) -> None:

@@ -136,8 +136,7 @@ def test_an_h200_s_results_of_16_bits() -> None:
 
 def test_every_function_has_an_h200_s_results() -> None:
     recorded = {key.removeprefix("hash/").removesuffix(" fast") for key in RESULTS if key.startswith("hash/")}
-    in_pytorch = {"tanhf", "erff", "sinf", "cosf"}  # tests/frameworks/test_torch_operators.py
-    assert recorded == set(NAMES) - set(NARROW) - in_pytorch
+    assert recorded == set(NAMES) - set(NARROW)
 
 
 def test_a_file_without_a_compute_capability_is_named() -> None:

@@ -9,6 +9,7 @@ pytest.importorskip("matplotlib", reason="needs hwsim[plot]")
 
 import hwsim
 from hwsim import plots
+from hwsim.analysis.inputs import normal
 from hwsim.cli import main
 from hwsim.cli import plot as verb
 from hwsim.cli.plot import KINDS
@@ -154,10 +155,11 @@ def test_seeds_are_a_mean_and_a_band():
 def test_bounds_and_slopes_are_in_the_legend():
     rows = [row("h100", "native", k, 1e-7 * k**0.75) for k in (16, 64, 256)]
     figure = plots.error_over_k(rows, bounds=["K u", "sqrt(K) u"], bound_format="fp16", slopes=True)
-    assert legend(figure) == ["slope 0.75", "K u, u = 2^-11 (fp16)", "sqrt(K) u, u = 2^-11 (fp16)"]
+    linear, root = "K u, u = 2^-11 (fp16), slope 1.00", "sqrt(K) u, u = 2^-11 (fp16), slope 0.50"
+    assert legend(figure) == ["slope 0.75", linear, root]
     told = lines(figure)
-    assert told["K u, u = 2^-11 (fp16)"] == ([16, 64, 256], [k / 2048 for k in (16, 64, 256)])
-    assert told["sqrt(K) u, u = 2^-11 (fp16)"][1] == [k**0.5 / 2048 for k in (16, 64, 256)]
+    assert told[linear] == ([16, 64, 256], [k / 2048 for k in (16, 64, 256)])
+    assert told[root][1] == [k**0.5 / 2048 for k in (16, 64, 256)]
     with pytest.raises(InputError, match="allowed: K u, sqrt"):
         plots.error_over_k(rows, bounds=["k u"])
     with pytest.raises(InputError, match="grows with K; the axis is exponent"):
@@ -212,8 +214,7 @@ def test_any_columns_are_axes():
 def test_errors_over_the_exponent_are_those_of_runs():
     figure = plots.error_over_exponent("ascend910a", ["native", "sgemm-cube"], exponents=(-24, 0, 20), size=16, k=32)
     found = lines(figure)
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 32), (32, 16)))
+    a, b = normal(16, 16, 32, 0)  # as hwsim.run draws them
     error = hwsim.run(np.ldexp(a, -24), b, device="ascend910a", scheme="sgemm-cube", timing=False).error
     x, y = found["sgemm-cube"]
     assert y[x.index(-24)] == error["relative_frobenius"]
@@ -346,8 +347,8 @@ def test_every_device_scheme_and_format_is_drawn(monkeypatch, tmp_path, capsys):
     seeds = drawn(
         monkeypatch, tmp_path, "error-over-k", "--seeds", "3", "--at", "16", "64", "--bound", "K u", "--slopes"
     )
-    assert "3 seeds" in seeds.axes[0].get_title() and len(seeds.axes[0].collections) == 1
-    assert any("slope" in word for word in legend(seeds)) and "K u, u = 2^-24 (fp32)" in legend(seeds)
+    assert "3 seeds" in " ".join(seeds.axes[0].get_title().split()) and len(seeds.axes[0].collections) == 1
+    assert any("slope" in word for word in legend(seeds)) and "K u, u = 2^-24 (fp32), slope 1.00" in legend(seeds)
 
 
 def test_operands_in_the_format_show_the_arithmetic_alone(monkeypatch, tmp_path, capsys):
@@ -444,3 +445,40 @@ def test_exponents_beyond_the_range_give_no_raw_warning(recwarn):
     rows = exponent_rows(["h200"], [("native", "fp16", {})], exponents=(-140, 0, 128), size=8, k=8)
     assert [row["exponent"] for row in rows] == [-140, 0, 128]
     assert not [warning for warning in recwarn if "ldexp" in str(warning.message)]
+
+
+def test_distributions_are_lines_that_say_what_they_are(monkeypatch, tmp_path):
+    both = ["--operand-distribution", "normal", "--operand-distribution", "positive"]
+    wanted = {"N(0, 1)", "uniform in [0, 1)"}
+    over_k = lines(drawn(monkeypatch, tmp_path, "error-over-k", *both, "--at", "16", "64"))
+    over_exponent = lines(drawn(monkeypatch, tmp_path, "error-over-exponent", *both, "--at", "0", "4"))
+    for found in (over_k, over_exponent):
+        assert set(found) == wanted and found["N(0, 1)"][1] != found["uniform in [0, 1)"][1]
+
+
+def test_seeds_along_an_axis_are_whole_numbers_and_no_mean():
+    rows = [{"device": "h200", "k": 64, "seed": seed, "relative_frobenius": 1e-6 * (1 + seed)} for seed in range(3)]
+    (axes,) = plots.over(rows, "seed", "relative_frobenius").axes
+    assert "mean" not in axes.get_title() and all(tick == int(tick) for tick in axes.get_xticks())
+    assert "mean and range of 3 seeds" in plots.over(rows, "k", "relative_frobenius").axes[0].get_title()
+
+
+def test_options_of_one_scheme_give_no_panel_of_their_own():
+    """Where two schemes cross is seen in one panel, also if one of them alone has slices."""
+    ways = (("native", None), ("ozaki-int8", 8))
+    rows = [
+        {"device": device, "scheme": scheme, "slices": slices, "m": n, "n": n, "k": n, "tflops": 1.0 + index * n}
+        for device in ("h100", "h200")
+        for index, (scheme, slices) in enumerate(ways)
+        for n in (64, 128)
+    ]
+    figure = plots.over(rows, "size", "tflops")
+    assert len(figure.axes) == 1 and {"h200, native", "h200, ozaki-int8, slices 8"} < set(lines(figure))
+    several = [row | {"slices": slices} for row in rows for slices in (7, 8)]
+    assert len(plots.over(several, "size", "tflops").axes) == 2
+
+
+def test_a_bound_has_its_slope_beside_the_lines():
+    rows = [{"device": "h200", "k": k, "relative_frobenius": 1e-8 * k} for k in (64, 256)]
+    figure = plots.over(rows, "k", "relative_frobenius", bounds=["sqrt(K) u"], slopes=True)
+    assert "sqrt(K) u, u = 2^-24 (fp32), slope 0.50" in [line.get_label() for line in figure.axes[0].lines]

@@ -123,6 +123,7 @@ def by_mma(unit, inputs):
     return c[:ROWS]
 
 
+@pytest.mark.covering("begins_with_c", "steps", "unit")
 @pytest.mark.parametrize("begins_with_c", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("unit", UNITS)

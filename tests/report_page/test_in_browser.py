@@ -89,6 +89,7 @@ PAGES: Mapping[str, Callable[[Path], None]] = {
     "invariance": _command("invariance --device b200 --library cublas --format bf16 --n 4096 --k 4096 --m 1:300:7"),
     "comparison": _comparison,
 }
+WIDE = ("run", "sweep", "diff")  # of which every run of the tests looks at a wide window, too
 
 
 @pytest.fixture(scope="session")
@@ -106,8 +107,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return write
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [
+        pytest.param(kind, width, marks=() if width == min(WIDTHS) or kind in WIDE else pytest.mark.slow)
+        for kind in PAGES
+        for width in WIDTHS
+    ],
+)
 def test_nothing_is_cut_at_any_width(chromium: Browser, written: Written, kind: str, width: int) -> None:
     chromium.open(written(kind), width=width)
     assert chromium.value("document.documentElement.scrollWidth") == width
@@ -190,7 +197,7 @@ def test_a_page_leads_with_its_verdict(chromium: Browser, written: Written) -> N
         ("tune", "the default"),
         ("diff", "fraction bits"),
         ("invariance", "classes"),
-        ("sweep", "fastest: "),
+        ("sweep", "fastest"),
         ("variants", "2 of 4 variants are the fastest"),
         ("comparison", "h100 fp16 and v100 fp16: "),
     ):
@@ -271,3 +278,47 @@ def test_equal_lines_are_all_seen_and_named(chromium: Browser, tmp_path: Path) -
     pick = 'document.querySelector(".explorer select[name=facet]")'
     chromium.value(f'{pick}.value = "device"; {pick}.onchange()')
     assert chromium.texts(".equal") == [""]  # each has a plot of its own
+
+
+def test_seeds_are_bars_about_a_mean_and_no_axis_of_their_own(chromium: Browser, tmp_path: Path) -> None:
+    rows = tuple(
+        {"device": "left", "k": k, "seed": seed, "tflops": 1.0, "relative_frobenius": k * (2.0 + seed), "refused": None}
+        for k in (64, 128, 256)
+        for seed in range(3)
+    )
+    columns = ("device", "k", "seed", "tflops", "relative_frobenius", "refused")
+    sweep_page(SweepTable("", columns, rows, 9, 0)).write(tmp_path / "seeds.html")
+    chromium.open(tmp_path / "seeds.html")
+    assert chromium.texts(".xtitle, .ytitle") == ["k, length of the sums", "relative error (Frobenius norm)"]
+    drawn = 'document.querySelector(".explorer .plot").data.filter(trace => trace.x[0] !== null)'
+    (line,) = chromium.value(
+        f"{drawn}.map(trace => [trace.x, trace.y, trace.error_y.array, trace.error_y.arrayminus, trace.text])"
+    )
+    sizes = [64, 128, 256]
+    assert line[:4] == [sizes, [3 * k for k in sizes], sizes, sizes]  # the seeds' errors are 2 k, 3 k and 4 k
+    assert "mean of 3: 128 to 256" in line[4][0] and "seed" not in line[4][0]
+    note = "Each point is the mean over seed (3 runs), with a bar from the least to the largest."
+    assert chromium.texts(".equal") == [note]
+    pick = 'document.querySelector(".explorer select[name=x]")'
+    chromium.value(f'{pick}.value = "seed"; {pick}.onchange()')
+    missing = "Not drawn: 3 points at 0 or below, which a logarithmic axis does not show."
+    assert chromium.texts(".equal") == [missing]
+    assert chromium.value(f"{drawn}.length") == 3  # a line for each k
+
+
+def test_cubes_are_lines_over_their_size(chromium: Browser, tmp_path: Path) -> None:
+    rows = tuple(
+        {"device": name, "m": n, "n": n, "k": n, "tflops": rate * n, "refused": None}
+        for name, rate in (("left", 1.0), ("right", 2.0))
+        for n in (64, 128, 256)
+    )
+    sweep_page(SweepTable("", ("device", "m", "n", "k", "tflops", "refused"), rows, 6, 0)).write(
+        tmp_path / "cubes.html"
+    )
+    chromium.open(tmp_path / "cubes.html")
+    drawn = 'document.querySelector(".explorer .plot").data.filter(trace => trace.x[0] !== null)'
+    assert chromium.value(f"{drawn}.map(trace => trace.x)") == [[64, 128, 256]] * 2
+    assert chromium.texts(".annotation-text") == [] and chromium.texts(".legendtext") == [
+        "device: left",
+        "device: right",
+    ]

@@ -96,12 +96,14 @@ def test_a_searchs_page_has_its_landscape(tmp_path: Path, capsys: pytest.Capture
     assert re.search(r'<p class="lead">the (best of .* takes|default is)', text)
 
 
-def test_a_searchs_page_explains_its_words_and_groups_equal_rows() -> None:
-    landscape = hwsim.tune("h200", m=256, n=256, k=256, format="fp16", budget=30)
+@pytest.mark.parametrize(("sizes", "is_cut"), [((256, 256, 256), False), ((64, 64, 4096), True)])
+def test_a_searchs_page_explains_its_words_and_groups_equal_rows(sizes: tuple[int, int, int], is_cut: bool) -> None:
+    landscape = hwsim.tune("h200", **dict(zip("mnk", sizes, strict=True)), format="fp16", budget=30)
     sections = {section.title: section.parts for section in tune_page(landscape, "a search").sections}
     tables = {title: part for title, parts in sections.items() for part in parts if isinstance(part, Table)}
     explained = dict(tables["Words"].rows)  # type: ignore[arg-type]
     assert {row[0] for row in tables["Summary"].rows} <= explained.keys() and all(explained.values())
+    assert ("same bits" in explained) == is_cut
     assert {"stages", "swizzle", "slices of K", "instruction", "time", "of best"} <= explained.keys()
     rows, groups = tables["Configurations"].rows, alike(landscape)
     assert len(rows) == len(groups) < len(landscape.ranked)

@@ -391,9 +391,13 @@ HUGE = [
     for value in (260, 1 << 31, 1 << 63, 10**30)
 ]
 assert HUGE
+LONG = ("ozaki-int8", "slices", 260)  # 33,930 products
 
 
-@pytest.mark.parametrize(("scheme", "option", "value"), HUGE)
+@pytest.mark.parametrize(
+    ("scheme", "option", "value"),
+    [pytest.param(*one, marks=pytest.mark.slow if one == LONG else ()) for one in HUGE],
+)
 def test_integer_options_of_any_size_run_or_are_refused(scheme: str, option: str, value: int) -> None:
     """No integer option overflows on its way to the kernels; 260 slices do run, more than a byte's."""
     device = "tf64" if scheme.startswith("tf64") else "b200"

@@ -14,6 +14,7 @@ RNG = np.random.default_rng(11)
 A, B = RNG.standard_normal((40, 67), np.float32), RNG.standard_normal((67, 24), np.float32)
 
 
+@pytest.mark.covering(("device", "scheme"), "more")
 @pytest.mark.parametrize(
     "more", [{}, {"alpha": 2.5}, {"output": "fp16"}, {"output": "bf16"}, {"output": "fp64"}], ids=str
 )

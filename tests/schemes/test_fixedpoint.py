@@ -100,6 +100,7 @@ def operands(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return a, b
 
 
+@pytest.mark.covering("device", "bits")
 @pytest.mark.parametrize("bits", [1, 7, 23, 55, 71])
 @pytest.mark.parametrize("device", ["h100", "a100", "b200", "mi300x", "ascend910b3", "ascend910a"])
 def test_programs_give_the_evaluator_s_bits(device: str, bits: int) -> None:

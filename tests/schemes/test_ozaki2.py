@@ -433,6 +433,7 @@ def test_largest_residues_over_the_longest_k_do_not_overflow():
     assert hwsim.matmul(a, a.T, **asked)[0, 0] == float(a[0] @ a[0])
 
 
+@pytest.mark.slow
 @pytest.mark.searches
 def test_a_sweep_shows_from_which_size_on_emulation_is_faster():
     """An RTX 5090 has next to no FP64, an H200 has much of it."""

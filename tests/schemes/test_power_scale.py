@@ -30,6 +30,7 @@ def _error(a, b, c):
     return float(np.linalg.norm(c - exact) / np.linalg.norm(exact))
 
 
+@pytest.mark.covering("device", "name", "size")
 @pytest.mark.parametrize("device", ["h200", "ascend910b3", "ascend910a"])
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("size", [1e-3, 1e20])

@@ -132,3 +132,12 @@ def test_what_is_refused(few):
     with pytest.raises(UnsupportedError, match="no times to choose by"):
         chip = hwsim.device("ascend910a").model_copy(update={"hbm": None})
         hwsim.matmul(a, b, device=chip, scheme="auto", error_target=1e-4)
+
+
+def test_a_scheme_whose_sums_the_unit_cannot_add_does_not_run():
+    """On a V100 tf64's plan takes fp64 units; a predicted error would say that it runs, without a time."""
+    result = hwsim.run(device="v100", scheme="auto", error_target=5e-5, m=64, n=64, k=128, exact=False)
+    rows = {row["scheme"]: row for row in result.options["choice"]["candidates"]}
+    for scheme in ("tf64x1", "tf64x3", "tf64x4"):
+        assert rows[scheme]["verdict"] == "does not run" and rows[scheme]["error"] is None
+        assert "adds fp64 terms; this unit gives fp32" in rows[scheme]["detail"]

@@ -16,7 +16,8 @@ def said(**arguments):
     [
         ({"device": "ascend910a", "format": "fp16", "grid": (4, 2)}, 8, 32, "leave out grid, or cut K"),
         ({"device": "ascend910a", "format": "fp16", "tile": (176, 64, 176), "grid": (1, 3)}, 3, 32, "tile and grid"),
-        ({"device": "h200", "format": "fp16", "tile": (128, 128, 64)}, 64, 132, "leave out tile, or cut K"),
+        ({"device": "h200", "format": "fp16", "tile": (128, 128, 64)}, 64, 132, "leave out tile, or multiply a stack"),
+        ({"device": "h200", "format": "fp32", "tile": (128, 128, 8), "k": 8192}, 64, 132, "leave out tile, or cut K"),
         ({"device": "ascend910b3", "format": "fp16", "m": 256, "tile": (128, 256, 64)}, 8, 20, "leave out tile"),
     ],
 )
@@ -24,13 +25,19 @@ def test_the_notice_counts_idle_cores_and_says_what_to_do(arguments, busy, cores
     (notice,) = said(**{"m": 1024, "n": 1024, "k": 1024} | arguments)
     assert notice["count"] == cores - busy
     assert notice["message"].startswith(f"{busy} of {cores} cores") and remedy in notice["message"]
-    assert ("split_k" in notice["message"]) == (arguments["device"] != "ascend910b3")
+    assert ("split_k" in notice["message"]) == ("cut K" in remedy or arguments["device"] == "ascend910a")
 
 
 def test_half_of_the_cores_is_enough():
     given = {"device": "ascend910a", "format": "fp16", "m": 1024, "n": 1024, "k": 64}
     assert said(**given, grid=(5, 3)) and not said(**given, grid=(4, 4))
     assert not said(**given)
+
+
+def test_slices_of_k_are_named_only_where_they_are_faster():
+    given = {"device": "h200", "format": "fp16", "m": 1024, "n": 1024, "k": 1024, "tile": (128, 128, 64)}
+    whole, cut = (hwsim.run(**given, exact=False, split_k=count).seconds for count in (1, 2))
+    assert cut > whole and "split_k" not in said(**given)[0]["message"]
 
 
 def test_slices_of_k_are_named_only_where_k_is_whole():

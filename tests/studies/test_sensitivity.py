@@ -1,4 +1,4 @@
-"""Assumed numbers over their ranges: which are varied, and how the cycles move."""
+"""Assumed numbers over their ranges: which are varied, and how the time moves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 import hwsim
 from hwsim.api import program
 from hwsim.devices import changed
+from hwsim.devices.templates import new_device_file
 from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
 from hwsim.report.text.sensitivity_text import sensitivity_text
@@ -52,7 +53,7 @@ def test_sorted_by_what_they_move(case):
     moved = [one.moved for one in found]
     assert moved == sorted(moved, reverse=True) and moved[0] > 0.01
     top = found[0]
-    assert top.moved == max(abs(end - top.cycles) for end in (top.cycles_low, top.cycles_high)) / top.cycles
+    assert top.moved == max(abs(end - top.seconds) for end in (top.seconds_low, top.seconds_high)) / top.seconds
 
 
 def test_other_instructions_do_not_count(case):
@@ -70,10 +71,10 @@ def test_a_slower_link_takes_longer(case):
 
 def test_text(case):
     _, _, found = case
-    text = sensitivity_text(found, "a problem", found[0].cycles)
+    text = sensitivity_text(found, "a problem", found[0].cycles, found[0].seconds)
     lines = [line for line in text.splitlines() if found[0].path in line]
     assert len(lines) == 1 and "%" in lines[0]
-    assert "other numbers move" in text
+    assert "other numbers move the time" in text and "new mapping" not in text
 
 
 def test_refused_without_times(case):
@@ -96,3 +97,52 @@ def test_the_late_start_of_cores_is_among_what_is_varied():
     (start,) = (one for one in sensitivity(lowered, chip) if one.path == "core_start_us")
     wide = (start.high - start.low) * chip.clock_mhz * len(lowered.kernels)
     assert start.cycles_high - start.cycles_low == pytest.approx(wide, abs=2)
+
+
+@pytest.fixture
+def mine(tmp_path):
+    return str(new_device_file(tmp_path / "mine.yaml", "accelerator", {}))
+
+
+COMPUTE, MEMORY = {"m": 1024, "n": 1024, "k": 1024}, {"m": 1, "n": 4096, "k": 4096}
+
+
+def of_command(cli, device, sizes):
+    words = [word for name, size in sizes.items() for word in (f"--{name}", size)]
+    found = cli("sensitivity", "--device", device, "--format", "fp16", *words, "--json").json
+    return found, {number["path"]: number for number in found["numbers"]}
+
+
+@pytest.mark.searches
+def test_a_clock_moves_the_time_of_what_it_bounds(mine, cli):
+    """Cycles would say the opposite: they stay where the engines bound, and grow where the memory does."""
+    _, compute = of_command(cli, mine, COMPUTE)
+    clock = compute["clock_mhz"]
+    assert clock["seconds_low"] > 1.2 * clock["seconds"] and clock["seconds_high"] < 0.87 * clock["seconds"]
+    _, memory = of_command(cli, mine, MEMORY)
+    clock, rate = memory["clock_mhz"], memory["hbm.bytes_per_second"]
+    assert abs(clock["seconds_high"] / clock["seconds"] - 1) < 0.01 < 0.2 < rate["moved"]
+    assert clock["cycles_high"] > 1.2 * clock["cycles"]
+
+
+@pytest.mark.searches
+@pytest.mark.parametrize("sizes", [COMPUTE, MEMORY])
+def test_the_ends_are_those_of_what_if_and_sweep(mine, cli, sizes):
+    """One rule for the mapping: the faster of the one chosen for the number and the one of before."""
+    found, numbers = of_command(cli, mine, sizes)
+    result = hwsim.run(device=mine, format="fp16", exact=False, **sizes)
+    assert found["seconds"] == result.seconds and {"cores", "memories.ACC.capacity_bytes"} <= set(numbers)
+    for path in ("cores", "hbm.latency_ns", "links.GM_SRAM.bytes_per_cycle"):
+        number = numbers[path]
+        tried = result.with_numbers({path: number["high"]})
+        study = {"devices": {"device": mine, "set": {path: number["high"]}}, "options": {"format": "fp16"}}
+        (row,) = hwsim.sweep(study | sizes, jobs=1, cache=False).rows
+        assert number["seconds_high"] == tried.seconds[1] == row["seconds"]
+        assert number["is_new_high"] == (tried.mapping == "chosen anew")
+
+
+@pytest.mark.searches
+def test_a_mapping_that_takes_as_long_as_the_one_chosen_is_kept(mine, cli):
+    """Of 20 cores the one chosen anew takes as many cycles as the one of 16."""
+    _, numbers = of_command(cli, mine, COMPUTE)
+    assert not numbers["cores"]["is_new_high"] and numbers["cores"]["is_new_low"]

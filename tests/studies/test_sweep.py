@@ -18,7 +18,10 @@ import hwsim
 from hwsim.cli import main
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.report import table_file
+from hwsim.report.text.sweep_text import lead_lines
 from hwsim.studies import sweep_pool
+from hwsim.studies.diff_operands import random_operands
+from hwsim.studies.sweep import SweepTable
 from hwsim.studies.sweep_journal import SweepJournal, journal_folder
 from hwsim.studies.sweep_study import read_study
 
@@ -45,9 +48,11 @@ def test_rows_are_those_of_run_in_the_order_of_the_grid():
             assert row["refused"] == str(error) and row["cycles"] is None
             continue
         assert (row["cycles"], row["seconds"], row["tflops"]) == (found.cycles, found.seconds, found.tflops)
-        assert row["refused"] is None and row["bound"] == found.roofline.bound
+        assert row["refused"] is None and row["roofline_bound"] == found.roofline.bound
+        assert row["bound"] == found.verdict.bound != row["roofline_bound"]
         m, n, k = (int(side.partition("=")[2]) for side in row["chosen_tile"].split(","))
         assert {"m": m, "n": n, "k": k} == found.options["tile"]
+        assert row["chosen_k_group"] == found.options["k_group"] == row["k"]
         assert row["memory_format"] == found.options["input_format"] == row["chosen_format"] == row["format"]
         assert row["timing_evidence"] == found.evidence["timing"] and row["peak_fraction"] == found.peak_fraction
     assert table.refused == 4 and all("bf16" in row["refused"] for row in table.rows if row["refused"])
@@ -324,7 +329,8 @@ def test_a_table_prints_what_tells_its_rows_apart():
     study = {"title": "two chips", "devices": ["h200", "ascend910a"], "m": 64, "n": 64, "k": [64, 128]}
     table = hwsim.sweep(study | {"options": {"format": "bf16"}}, jobs=1, cache=False)
     lines = str(table).splitlines()
-    assert lines[0].startswith("best    fastest: device h200, k 128: ")
+    assert lines[0].startswith("best    fastest at k 64: device h200: ")
+    assert lines[1].startswith("        fastest at k 128: device h200: ")
     assert "points  4 points, 4 computed, 0 from the cache, 2 refused; two chips" in lines
     assert "In every row that ran: scheme native, m 64, n 64," in str(table)
     head = next(line.split() for line in lines if "device" in line and "cycles" in line)
@@ -354,3 +360,83 @@ def test_options_of_one_scheme_hold_for_it_alone():
     assert [row["cycles"] for row in table.rows[1:3]] == wanted and table.refused == 0
     with pytest.raises(ConfigError, match=r"schemes\.0: missing key 'scheme'"):
         hwsim.sweep({"devices": "h200", "schemes": [{"format": "bf16"}]})
+
+
+def test_the_distribution_of_operands_is_an_axis():
+    study = {"devices": "h100", "shapes": [[16, 16, 67]], "exact": True, "seeds": [0, 3]}
+    table = hwsim.sweep(study | {"options": {"operand_distribution": ["normal", "uniform", "positive"]}}, jobs=1)
+    assert "operand_distribution" in table.parameters and len({row["relative_frobenius"] for row in table.rows}) == 6
+    for row in table.rows:
+        a, b = random_operands(16, 16, 67, seed=row["seed"], distribution=row["operand_distribution"])
+        assert row["relative_frobenius"] == hwsim.run(a, b, device="h100").error["relative_frobenius"]
+
+
+def test_a_value_that_no_declaration_of_an_option_takes_is_refused_with_its_line(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text("devices: h100\noptions: {distribution: [normal, cyclic], format: bf16}\n")
+    with pytest.raises(ConfigError) as refused:
+        read_study(study)
+    first, *others = str(refused.value).splitlines()
+    assert first.endswith(
+        "2:26: options.distribution.0: distribution = 'normal'; allowed: cyclic, block; "
+        "'normal' is a value of operand_distribution"
+    )
+    assert not [line for line in others if "distribution" in line]
+
+
+def test_the_bound_of_a_row_is_the_verdicts():
+    """A row of C is on the side of the roofline where compute bounds, and runs at a thousandth of the peak."""
+    sizes = {"m": 1, "n": 1024, "k": 1024}
+    (row,) = hwsim.sweep({"devices": "h100", "options": {"format": "fp16"}, **sizes}, jobs=1, cache=False).rows
+    found = hwsim.run(device="h100", format="fp16", exact=False, **sizes)
+    assert row["bound"] == found.verdict.bound != found.roofline.bound == "compute" and row["peak_fraction"] < 0.01
+
+
+def test_a_study_of_few_points_has_progress_before_its_end():
+    assert [sweep_pool.batch_size(count, 2) for count in (1, 30, 64, 1000)] == [1, 3, 8, 16]
+
+
+def lead_of(*rows, k=64):
+    """The best points of errors by device, scheme and seed."""
+    named = [
+        {"device": device, "scheme": "native", "m": 8, "n": 8, "k": k, "seed": seed, "relative_frobenius": error}
+        for device, seed, error in rows
+    ]
+    return [row | {"memory_format": "fp32", "chosen_format": "fp16", "refused": None} for row in named]
+
+
+def test_the_most_accurate_point_is_named_for_each_shape_and_where_there_is_one():
+    short = lead_of(("left", 0, 1e-6), ("left", 1, 5e-6), ("right", 0, 2e-6), ("right", 1, 2.1e-6))
+    alike = lead_of(("left", 0, 2.900e-4), ("right", 0, 2.901e-4), k=128)
+    columns = tuple(dict.fromkeys(name for row in short for name in row))
+    lines = lead_lines(SweepTable("", columns, (*short, *alike), 6, 0))
+    assert lines[0] == "most accurate at k 64: device right: 2.050e-06"  # by the mean over the seeds
+    assert lines[1] == "most accurate at k 128: none, all 2 points are within 1 % of 2.900e-04"
+    assert lines[2].startswith("errors contain the rounding of operands from fp32 to fp16, and times the cast; input_")
+    assert len(lines) == 3
+
+
+def test_a_tile_may_be_text_as_in_a_run():
+    study = {"devices": "h100", "shapes": [[64, 64, 64]]}
+    tiles = [{"format": "fp16", "tile": tile} for tile in ("64,64,64", {"m": 64, "n": 64, "k": 64})]
+    text, keyed = (hwsim.sweep(study | {"options": options}, jobs=1).rows[0] for options in tiles)
+    assert text["cycles"] == keyed["cycles"] > 0
+    with pytest.raises(ConfigError, match="tile = '64,x,64'; allowed: integers with commas"):
+        hwsim.sweep(study | {"options": {"format": "fp16", "tile": "64,x,64"}})
+
+
+def test_a_sweep_without_a_point_that_ran_is_an_error_with_the_reason(tmp_path, capsys):
+    table = tmp_path / "table.csv"
+    words = ["--device", "v100", "--m", "64", "--n", "64", "--out", str(table), "-q", "--no-cache"]
+    assert main(["sweep", *words, "--format", "e4m3"]) == 2
+    assert "no point ran. 1 point of native on v100: device v100 has no native 'e4m3'" in capsys.readouterr().err
+    assert table.exists()  # the reasons of all points
+    assert main(["sweep", *words, "--format", "e4m3", "--format", "fp16"]) == 0
+
+
+def test_the_verb_takes_distributions_without_a_file(capsys):
+    words = ["--device", "h100", "--m", "16", "--n", "16", "--k", "16", "-q", "--no-cache", "--jobs", "1"]
+    both = ["--operand-distribution", "normal", "--operand-distribution", "positive"]
+    assert main(["sweep", *words, *both]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["operand_distribution"] for row in rows] == ["normal", "positive"]

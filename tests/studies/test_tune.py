@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import hwsim
@@ -158,6 +160,84 @@ def test_instructions_are_varied_where_a_device_has_several(monkeypatch):
     assert again.cycles == found.best.cycles and found.best.row()["unit"] == again.options["unit"]
 
 
+def test_a_search_finds_what_auto_takes_and_the_slices_between():
+    """A search begins with the slices of a run with split_k="auto" too, which the best uncut tiles may not lead to."""
+    call = {"device": "a100", "format": "tf32", "m": 1536, "n": 1536, "k": 8192}
+    auto = hwsim.run(**call, exact=False, split_k="auto")
+    assert auto.options["split_k"] == 3
+    found = hwsim.tune(**call, budget=150)
+    assert found.best.seconds <= auto.seconds
+    assert {point.facts["split_k"] for point in found.ranked} >= set(range(1, 9))
+
+
+def test_a_search_times_what_auto_takes_where_no_slices_between_lead_to_it(monkeypatch):
+    call = {"device": "h200", "format": "fp16", "m": 16, "n": 16, "k": 32768}
+    auto = hwsim.run(**call, exact=False, split_k="auto")
+    assert auto.options["split_k"] > 8
+    found = hwsim.tune(**call, budget=150)
+    assert found.best.seconds <= auto.seconds
+    monkeypatch.setattr(TiledDataflow, "tiles", lambda self, gemm, device: TILES[:1])
+    combinations = hwsim.tune(**call, exhaustive=True)
+    assert auto.options["split_k"] in {point.facts["split_k"] for point in combinations.ranked}
+
+
+def test_the_best_with_the_bits_of_the_default_has_a_row():
+    call = {"device": "h200", "format": "fp16", "m": 64, "n": 64, "k": 4096}
+    found = hwsim.tune(**call, budget=60)
+    kept = found.best_with_same_bits
+    assert found.best.facts["split_k"] > 1 and not found.best.has_same_bits
+    assert kept.has_same_bits and kept.facts["split_k"] == 1
+    assert all(point.has_same_bits == (point.facts["split_k"] == 1) for point in found.ranked)
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((64, 4096)).astype(np.float16), rng.standard_normal((4096, 64)).astype(np.float16)
+    bits = [hwsim.run(a, b, device="h200", **one.options).codes for one in (found.default, kept, found.best)]
+    assert (bits[0] == bits[1]).all() and (bits[0] != bits[2]).any()
+    text, said = tune_text(found), duration(kept.seconds)
+    assert f"it changes the bits: with the default's bits the best takes {said}" in gap_text(found)
+    assert re.search(rf"^  same bits +tile .* split_k 1 .* {said} ", text, re.MULTILINE)
+    assert tune_dict(found)["points"][0]["has_same_bits"] is False
+    same = hwsim.tune(**call, budget=20, split_k=1)
+    assert same.best.has_same_bits and "changes the bits" not in gap_text(same) and "same bits" not in str(same)
+
+
+def test_options_of_the_mapping_that_are_given_stay(capsys):
+    call = {"device": "h200", "format": "fp16", "m": 128, "n": 256, "k": 512}
+    kept = {"b_layout": "columns", "split_k": 2, "stages": 3}
+    found = hwsim.tune(**call, **kept, budget=12)
+    for point in found.points:
+        assert {name: point.options[name] for name in kept} == kept
+    assert found.best.cycles == hwsim.run(**call, exact=False, **found.best.options).cycles
+    assert found.default.cycles == hwsim.run(**call, **kept, exact=False).cycles
+    every = hwsim.tune(**call, **kept, budget=12, exhaustive=True)
+    assert all({name: point.options[name] for name in kept} == kept for point in every.points)
+    flags = [word for name, value in (call | kept).items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert command.main(["tune", *flags, "--budget", "12", "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["best"] == json.loads(json.dumps(found.best.row()))
+    with pytest.raises(InputError, match="b_layout = 'diagonal'; allowed: rows, columns"):
+        hwsim.tune(**call, b_layout="diagonal")
+    for name, value in (("tile", (64, 64, 64)), ("rows", [0]), ("alpha", 2.0)):
+        with pytest.raises(InputError, match=f"{name}: a search does not take it"):
+            hwsim.tune(**call, **{name: value})
+
+
+@pytest.mark.parametrize("device", ["h200", "ascend910a"])
+def test_a_search_takes_a_stack_and_the_format_in_memory(device):
+    call = {"device": device, "format": "fp16", "m": 128, "n": 256, "k": 512, "batch": 6, "input_format": "fp32"}
+    found = hwsim.tune(**call, budget=6)
+    again = hwsim.run(**call, exact=False, **found.best.options)
+    assert again.cycles == found.best.cycles and again.tflops == pytest.approx(found.best.tflops)
+    assert again.options["batch"] == [6] and "in a stack of 6" in str(found)
+    assert found.best.cycles > hwsim.tune(**call | {"batch": 1}, budget=6).best.cycles
+
+
+def test_a_library_stands_beside_a_search_with_settings_that_stay():
+    call = {"device": "h100", "format": "fp16", "m": 96, "n": 512, "k": 1024, "output": "fp16", "budget": 3}
+    found = hwsim.tune(**call, library="cublas", b_layout="columns", split_k=2, reductions="compute")
+    assert found.library is not None and found.library.name == "cublas"
+    with pytest.raises(InputError, match="reductions: a search does not take it"):
+        hwsim.tune(**call, reductions="compute")
+
+
 def test_traffic_as_the_objective():
     chip, plan = hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube")
     found = tune(chip, plan, SIZES, objective="traffic", budget=40)
@@ -180,6 +260,26 @@ def test_energy_as_the_objective():
     assert f"{joules_text(by_energy.best.joules)} " in text and "evidence of the energies: assumption" in text
     with pytest.raises(UnsupportedError, match="no energies of device ascend910a"):
         tune(hwsim.device("ascend910a"), plan_of("ascend910a", "sgemm-cube"), SIZES, objective="energy")
+
+
+def test_products_of_a_stack_are_timed_one_after_another_where_a_program_is_of_one(tmp_path):
+    file = new_device_file(tmp_path / "array.yaml", "systolic", {})
+    costs = {"static_watts": 1, "mac_pj": "{int8: 1}", "lane_fma_pj": 1, "lane_other_pj": 1, "hbm_pj_per_byte": 7}
+    file.write_text("\n".join([file.read_text(), "energy:", *(f"  {name}: {cost}" for name, cost in costs.items())]))
+    chip, plan = hwsim.device(file), plan_of(file, fmt="int8")
+    assert not dataflow(chip).features.stacks
+    found, stack = (tune(chip, plan, SIZES, objective="energy", budget=8, lead=lead) for lead in ((), (2, 3)))
+    for one, six in ((found.best, stack.best), (found.default, stack.default)):
+        assert (six.cycles, six.hbm_bytes) == (6 * one.cycles, 6 * one.hbm_bytes)
+        assert six.joules == pytest.approx(6 * one.joules) and six.tflops == pytest.approx(one.tflops)
+
+
+def test_the_energy_of_a_stack_is_of_all_its_products():
+    call = {"device": "a100", "format": "fp16", "m": 128, "n": 256, "k": 512, "batch": 6}
+    best = hwsim.tune(**call, objective="energy", budget=3).best
+    again = hwsim.run(**call, exact=False, **best.options)
+    assert best.joules == energy(again.times, again.gemm).joules
+    assert best.joules > 2 * hwsim.tune(**call | {"batch": 1}, objective="energy", budget=3).best.joules
 
 
 def test_energies_of_a_file_are_searched(tmp_path):

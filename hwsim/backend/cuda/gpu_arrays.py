@@ -8,13 +8,21 @@ have. The module knows memory; it knows no format and no unit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from hwsim.backend.cuda.device import cupy, to_gpu
 from hwsim.host.arrays import lies_on_gpu
+
+
+class Flags(NamedTuple):
+    """How an array of the GPU lies in memory, by NumPy's names. CuPy has no flag for writing: all may be written."""
+
+    c_contiguous: bool
+    f_contiguous: bool
+    writeable: bool = True
 
 
 class GpuArray(NDArrayOperatorsMixin):
@@ -33,7 +41,7 @@ class GpuArray(NDArrayOperatorsMixin):
     strides = property(lambda self: self.memory.strides)
     itemsize = property(lambda self: self.memory.itemsize)
     nbytes = property(lambda self: self.memory.nbytes)
-    flags = property(lambda self: self.memory.flags)
+    flags = property(lambda self: Flags(self.memory.flags.c_contiguous, self.memory.flags.f_contiguous))
     T = property(lambda self: self.transpose())
 
     def get(self) -> np.ndarray[Any, Any]:
@@ -110,7 +118,7 @@ class GpuArray(NDArrayOperatorsMixin):
 
     def any(self, **more: Any) -> GpuArray:
         """Whether an element is true."""
-        return _by_host(np.any, (self,), more) if self.dtype != np.bool_ else _truth(self.memory.any(**more))
+        return _truth(self.memory.any(**more)) if self.dtype.kind in "bu" else _by_host(np.any, (self,), more)
 
     def all(self, **more: Any) -> GpuArray:
         """Whether each element is true."""

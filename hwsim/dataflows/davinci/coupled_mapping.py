@@ -294,8 +294,8 @@ def best_split_k(
         summed = slice_sum_cycles(device, gemm.problem.m * gemm.problem.n, count, len(core.plan.terms))
         cycles[count] = _blocking(core, cut, device, options, order).cycles * len(core.k_sweeps) + summed
         count *= 2
-    best = min(cycles, key=lambda count_tried: cycles[count_tried])
-    return SplitK(best, cycles[best] / cycles[1])
+    ordered = tuple(sorted(cycles, key=lambda count_tried: cycles[count_tried]))
+    return SplitK(ordered[0], cycles[ordered[0]] / cycles[1], counts=ordered)
 
 
 def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[int, int, int]) -> Tile:

@@ -29,6 +29,7 @@ from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, Til
 from hwsim.dataflows.tiled.estimate import best_split, reduction_seconds
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
+from hwsim.dataflows.tiled.operand_places import check_places
 from hwsim.dataflows.tiled.partition import KernelTerms, Partition
 from hwsim.dataflows.tiled.parts import FEATURES, check_streams, designed, refuses
 from hwsim.dataflows.tiled.program import (
@@ -119,6 +120,7 @@ class TiledDataflow:
         refused = refusals.joined(self.refuses(gemm), refusals.sparsity_beside(gemm.problem, taken))
         if refused:
             raise UnsupportedError(f"the {self.name} dataflow carries no {refused}")
+        check_places(gemm.unit, device, self.family)
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -180,7 +182,7 @@ class TiledDataflow:
         decisions = [
             Decision("kernels", f"{len(kernels)} with products", chosen.kernels_by, why=chosen.kernels_why),
             Decision("tile", f"m={b.m},n={b.n},k={b.k}", tile_by, why="" if request.tile else self._tile_why),
-            Decision("stages", str(b.stages), stages_by, why="" if request.stages else "as many as fit"),
+            Decision("stages", str(b.stages), stages_by, why="" if request.stages else self._stages_why),
             Decision("instruction", fitted, unit_by, why=unit_why),
             Decision(
                 "swizzle",
@@ -244,6 +246,12 @@ class TiledDataflow:
         orders = gemm.problem.a_layout, gemm.problem.b_layout
         return Partition(gemm=gemm, device=device, family=self.family, unit=unit, orders=orders, is_sliced=is_sliced)
 
+    @property
+    def _stages_why(self) -> str:
+        of_kernels = any(shape.stages for shape in (*self.family.shapes, *self.family.lanes, *self.family.warps))
+        or_less = ", or as many as the library's kernel has" if of_kernels else ""
+        return f"as many as fit, at most {self.family.stages}{or_less}"
+
     def _unit(self, gemm: Gemm, device: Device, wanted: str | None, is_sliced: bool) -> tuple[str, By, str]:
         """The instruction of the first product: as requested, that of the library's split-K kernels, or the
         record's.
@@ -258,7 +266,7 @@ class TiledDataflow:
             wanted = seen.split_k_instructions.get(a)
             if wanted is not None:
                 return Instructions(device).like(recorded, wanted), "library", "of its kernels that leave slices of K"
-        return recorded, "device" if is_native else "user", "native for the operands' formats" if is_native else ""
+        return recorded, "device", "native for the operands' formats" if is_native else ""
 
     def _decide(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> _KernelChoice | TileChoice:
         """Choose the kernels and one tile for all of them; one kernel is compared with separate ones where both are
@@ -375,14 +383,19 @@ class TiledDataflow:
                 partitions[is_sliced] = replace(partition, orders=storage_for(partition, options).orders)
             return partitions[is_sliced], lengths
 
+        estimates: dict[int, float] = {}
+
         def seconds(count: int) -> float:
-            return self.seconds(*of(count), request)
+            estimates[count] = self.seconds(*of(count), request)
+            return estimates[count]
 
         def bound(count: int) -> float:
             return least_seconds(*of(count))
 
         rules = self.family.on(device).split_k
-        return SplitK(*best_split(gemm.problem.k, seconds, bound, rules), advise_below=rules.advise_below)
+        best = best_split(gemm.problem.k, seconds, bound, rules)
+        ordered = tuple(sorted(estimates, key=lambda count: estimates[count]))
+        return SplitK(*best, advise_below=rules.advise_below, counts=ordered)
 
     def seconds(self, partition: Partition, lengths: Sequence[int], request: TileRequest) -> float:
         """Estimated seconds of the GEMM kernels and of the merges of slices; passes that split operands are left

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -23,6 +25,18 @@ Title = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=400
 DotUnit = Annotated[Unit, Field(discriminator="model")]
 LEFT_OUT = ("energy", "area", "special", "compute_capability")  # parts that a file without them does not name
 OF_THE_CLOCK = ("clock_mhz", "sustained_clock_mhz", "power_limit", "board_power")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOrigin:
+    """Where a device came from; equal devices may differ in it.
+
+    path: of its file, as it was given; "" where a name found the device. changed_from: the device whose numbers a study
+    changed, None for a device as its file has it.
+    """
+
+    path: str = field(default="", compare=False)
+    changed_from: Any = field(default=None, compare=False, repr=False)
 
 
 class PowerStage(StrictRecord):
@@ -98,6 +112,7 @@ class DeviceModel(SourcedFile):
     area: AreaModel | None = None
 
     _asked_mhz: float | None = PrivateAttr(default=None)
+    _origin: DeviceOrigin = PrivateAttr(default=DeviceOrigin())
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -109,6 +124,19 @@ class DeviceModel(SourcedFile):
     def asked_mhz(self) -> float | None:
         """The core clock set by `hwsim.devices.at_clock`, MHz; None: the file's clocks."""
         return self._asked_mhz
+
+    @property
+    def argument(self) -> str:
+        """What a command line takes for this device: the path of its file, as it was given, or its name. Quoted for a
+        shell.
+        """
+        return shlex.quote(self._origin.path or self.name)
+
+    @property
+    def changed_from(self) -> Self | None:
+        """The device whose numbers a study changed; None for a device as its file has it."""
+        base: Self | None = self._origin.changed_from
+        return base
 
     def canonical(self) -> str:
         """Canonical JSON of the expanded model; `sha256` is its hash."""

@@ -18,22 +18,25 @@ import numpy as np
 
 import hwsim.frameworks.blas
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.frameworks.blas.routines import SIZES
 from hwsim.frameworks.blas.server import BlasRecord, BlasServer
 from hwsim.frameworks.numpy.emulation import new_engine
 
 SHIM = Path(hwsim.frameworks.blas.__file__).with_name("libhwsim_blas.so")
 SOCKET, PRELOAD = "HWSIM_BLAS_SOCKET", "LD_PRELOAD"
 MOST_PATH = 107  # bytes of a Unix socket's name on Linux
-SIZES = (3, 5, 4)  # of the product that tells whether device and scheme go together
 
 
-def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[int, BlasRecord]:
+def run_program(
+    command: Sequence[str], arguments: Mapping[str, Any], routines: Sequence[str] = ()
+) -> tuple[int, BlasRecord]:
     """Run a command with its products on a simulated device; its exit code (128 + the number of a signal), and what it
     asked for.
 
-    arguments: as of `hwsim.run`. Raises UnsupportedError on other systems than Linux and where neither float32 nor
-    float64 products run, InputError for a command that cannot be started or a TMPDIR too long for a socket, and as
-    `hwsim.run` for wrong arguments.
+    arguments: as of `hwsim.run`. routines: patterns of names (sgemm, d*) that run on the device; none: all routines
+    whose products come in a type as long as their own. Raises UnsupportedError on other systems than Linux and where
+    neither float32 nor float64 products run. Raises InputError for a command that cannot be started, a TMPDIR too long
+    for a socket and a pattern that names no routine, and as `hwsim.run` for wrong arguments.
     """
     if not sys.platform.startswith("linux") or not SHIM.is_file():
         raise UnsupportedError(f"hwsim blas needs Linux and {SHIM.name} beside {SHIM.parent}: build hwsim there")
@@ -47,7 +50,7 @@ def run_program(command: Sequence[str], arguments: Mapping[str, Any]) -> tuple[i
                 f"hwsim blas: {path} is longer than the {MOST_PATH} bytes that a socket's name may have; "
                 "set TMPDIR to a folder with a shorter name"
             )
-        with BlasServer(path, arguments) as server:
+        with BlasServer(path, arguments, routines) as server:
             listener = threading.Thread(target=server.serve_forever, daemon=True)
             listener.start()
             before = os.environ.get(PRELOAD, "")

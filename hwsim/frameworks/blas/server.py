@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ from numpy.typing import NDArray
 
 from hwsim.backend.environment import in_default_environment
 from hwsim.errors import HwsimError
+from hwsim.frameworks.blas.routines import TYPES, RoutineChoice
 from hwsim.frameworks.numpy.emulation import Engine, new_engine
 from hwsim.host.memory import left_if_too_little
+from hwsim.report.text.words import plural
 
 AnyArray = NDArray[Any]
 #: Of a request: magic, routine, type, transposes of A and B, row major, whether C follows, m, n, k, alpha, beta.
 HEADER = struct.Struct("<8s8scccbiqqqdddd")
 MAGIC = b"HWBLAS1\0"
-TYPES = {b"s": np.float32, b"d": np.float64, b"c": np.complex64, b"z": np.complex128}
 DONE, REFUSED, OVERFLOWED, INVALID = 0, 2, 4, 8  # with a result: flags that the program's arithmetic would raise
 COPIES = 16  # of a product's matrices that simulating it may hold at once
 MEASURED_EVERY = 16  # products of a routine: the exact product takes longer than the simulation
@@ -85,18 +86,25 @@ class BlasRecord:
                 f"{row['routine']:<8} {row['calls']:>8} {row['macs'] / 1e6:>12.3f} {row['largest_k']:>8} "
                 f"{_shown(row['error']):>10} {_shown(row['largest_error']):>10} {row['host_seconds']:>9.2f}"
             )
-        if not self.routines:
+        if not self.routines and not self.refused:
             lines.append("no product was asked for: does the program call a BLAS that is linked dynamically?")
-        lines += [f"left to the program's own BLAS: {count} calls: {why}" for why, count in self.refused.items()]
+        lines += [
+            f"left to the program's own BLAS: {plural(count, 'call')}: {why}" for why, count in self.refused.items()
+        ]
         return "\n".join(lines)
 
 
 class BlasServer(socketserver.ThreadingUnixStreamServer):
-    """Listens on the socket at `path`; arguments: as of `hwsim.run`. Close it after use."""
+    """Listens on the socket at `path`. Close it after use.
+
+    arguments: as of `hwsim.run`. routines: patterns of the names of routines that run on the device, as of
+    RoutineChoice.
+    """
 
     daemon_threads = True
 
-    def __init__(self, path: Path, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, arguments: Mapping[str, Any], routines: Sequence[str] = ()) -> None:
+        self.choice = RoutineChoice(new_engine(dict(arguments)), routines)
         self.record = BlasRecord(arguments)
         self.lock = threading.Lock()
         self.spare = os.open(os.devnull, os.O_RDONLY)
@@ -119,6 +127,14 @@ class BlasServer(socketserver.ThreadingUnixStreamServer):
         """Closes the socket and the spare descriptor."""
         super().server_close()
         os.close(self.spare)
+
+    def is_left_out(self, routine: str) -> bool:
+        """Whether calls of a routine stay with the program's own BLAS; one is counted with the reason."""
+        with self.lock:
+            reason = self.choice.why_left_out(routine)
+            if reason:
+                self.record.refused[f"{routine}: {reason}"] += 1
+        return bool(reason)
 
     @in_default_environment  # alpha, beta and C
     def compute(
@@ -156,10 +172,14 @@ class _Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         while (head := self._read(HEADER.size)) is not None:
             magic, routine, kind, trans_a, trans_b, by_rows, has_c, m, n, k, *scalars = HEADER.unpack(head)
-            if magic != MAGIC or kind not in TYPES:
+            dtype = TYPES.get(kind.decode("latin-1"))
+            if magic != MAGIC or dtype is None:
                 return
             name = kind.decode() + routine.rstrip(b"\0").decode()
-            needed = COPIES * (m * k + k * n + m * n) * np.dtype(TYPES[kind]).itemsize
+            if self.server.is_left_out(name):
+                self.request.sendall(STATUS.pack(REFUSED))
+                continue
+            needed = COPIES * (m * k + k * n + m * n) * np.dtype(dtype).itemsize
             if left_if_too_little(needed) is not None:
                 self.server.record.refused[
                     f"{name}: {m} x {n} x {k} needs {needed / 1e9:.1f} GB, more than is free"
@@ -169,7 +189,7 @@ class _Connection(socketserver.BaseRequestHandler):
             self.request.sendall(STATUS.pack(DONE))
             shapes = [(k, m) if _is_transposed(trans_a) else (m, k), (n, k) if _is_transposed(trans_b) else (k, n)]
             shapes += [(m, n)] if has_c else []
-            matrices = [self._matrix(shape, TYPES[kind], by_rows) for shape in shapes]
+            matrices = [self._matrix(shape, dtype, by_rows) for shape in shapes]
             if any(matrix is None for matrix in matrices):
                 return
             a, b, *c = matrices

@@ -137,11 +137,12 @@ def _library(
         raise InputError(f"layout = {layout!r}; allowed: {', '.join(LAYOUTS)}")
     if arguments.get("scheme") not in (None, "native"):
         raise UnsupportedError("library: cuDNN runs no schemes; leave scheme or library out")
-    form = arguments.get("format") or arguments.get("input_format")
-    if form is None:
+    in_memory = arguments.get("input_format")
+    if in_memory is None:
         left, _ = to_common_format(operand("x", images.reshape(1, -1)), operand("w", filters.reshape(1, -1)))
-        form = left.format
-    call = ConvolutionCall(shape=shape, format=str(form), is_nchw=layout == "nchw")
+        in_memory = left.format
+    form, output = arguments.get("format") or in_memory, arguments.get("output") or in_memory
+    call = ConvolutionCall(shape=shape, format=str(form), output=str(output), is_nchw=layout == "nchw")
     return convolution_library(arguments["library"], arguments.get("device", DEFAULT_DEVICE), call)
 
 

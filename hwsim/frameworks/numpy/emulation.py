@@ -112,6 +112,12 @@ class Engine:
             out[index] = self._complex(a[index], b[index]) if kind.kind == "c" else self._real(a[index], b[index])
         return out
 
+    def result_dtype(self, a: Plain, b: Plain) -> np.dtype[Any]:
+        """The dtype in which the product of two real matrices comes from the device; nothing is counted. Raises as
+        `hwsim.run`.
+        """
+        return self._repeated.product(a, b, self.arguments, {"timing": False})[0].dtype
+
     def _complex(self, a: Plain, b: Plain) -> Plain:
         """A complex product from four real ones."""
         real = self._real(a.real, b.real) - self._real(a.imag, b.imag)
@@ -148,9 +154,11 @@ class Engine:
             self.errors.add(error)
 
     def report(self) -> dict[str, Any]:
-        """The statistics as plain data: counts, errors (None where none was measured), cycles and seconds."""
-        names = ("calls", "macs", "passed", "error", "largest_error", "cycles", "seconds")
-        return {name: getattr(self, name) for name in names}
+        """The statistics as plain data: counts, errors (None where none was measured), cycles and seconds (None without
+        timing=True).
+        """
+        counts = {name: getattr(self, name) for name in ("calls", "macs", "passed", "error", "largest_error")}
+        return counts | {name: getattr(self, name) if self.timing else None for name in ("cycles", "seconds")}
 
     # --- NumPy's functions ---------------------------------------------------------------------------------------
 

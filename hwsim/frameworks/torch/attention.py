@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hwsim.frameworks.settings import STAGES
 from hwsim.frameworks.torch.attended import attended, widest_known
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, takes
-from hwsim.frameworks.torch.multiplication import active
+from hwsim.frameworks.torch.compiled_notes import note_function
+from hwsim.frameworks.torch.multiplication import active, is_plain
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS, is_transformed
 from hwsim.frameworks.torch.place import ATTENTION, SCORES, VALUES, Place, fused, part
+from hwsim.frameworks.torch.plain_attention import plain_attention
 from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
@@ -64,9 +67,9 @@ def attention(
 ) -> Tensor | None:
     """torch.nn.functional.scaled_dot_product_attention: query (..., heads, rows, width), key and value alike.
 
-    In its math form, or with library="pytorch" with the bits of the chip's fused kernel, where its order is known; else
-    as near as the unit's own order is. Rows that
-    a mask hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
+    Of a plain layer it is PyTorch's own. Else it is the math form, or with library="pytorch" it has the bits of the
+    chip's fused kernel, where its order is known; else it is as near as the unit's own order is. Rows that a mask
+    hides entirely are 0. Raises UnsupportedError where no backend that PyTorch's switches allow takes the call.
     """
     if not takes(query, key, value) or min(query.dim(), key.dim(), value.dim()) < MATRIX:
         return None
@@ -86,6 +89,9 @@ def attention(
     alike = -3 if enable_gqa else -2  # the dimensions before are alike
     if query.shape[:alike] != key.shape[:alike] or key.shape[:-2] != value.shape[:-2]:
         is_broadcast = True
+    takes_mask = attn_mask is None or not attn_mask.requires_grad
+    if takes_mask and not dropout_p and not is_broadcast and not is_transformed() and _is_plain(caller):
+        return plain_attention(query, key, value, attn_mask, is_causal, scale, enable_gqa, caller.key, caller.layer)
     kind = format, query.dim(), has_mask, is_causal, by_rows, is_grouped, is_broadcast
     options, is_wide, kernels = _way(caller.key, caller.layer, caller.stage, *kind)
     sizes = query.shape[-1], value.shape[-1], query.shape[-2], key.shape[-2]
@@ -113,6 +119,11 @@ def attention(
         return _shown(caller, fused(backend, ATTENTION), operands, result)
     result = _math(caller, operands, mask, dropout_p, factor, is_wide, kernels)
     return _shown(caller, ATTENTION, operands, result)
+
+
+def _is_plain(caller: Caller) -> bool:
+    """Whether the layer's attention is PyTorch's own, its gradients included."""
+    return is_plain(caller.key, caller.layer, *STAGES)
 
 
 def _shown(caller: Caller, operation: str, operands: _Operands, result: Tensor | None) -> Tensor | None:
@@ -150,6 +161,8 @@ def _math(
         scores = (scores + _added(mask, scores.dtype)).to(scores.dtype)
     hidden = (scores == -math.inf).all(-1, keepdim=True)
     is_of_kernel = bool(kernels) and scores.dtype == torch.float32 and scores.shape[-1] > 0
+    if not is_of_kernel and torch.compiler.is_compiling():
+        note_function(caller.key, caller.layer, "softmax")
     weights = softmax(scores, SoftmaxKernels(*kernels)) if is_of_kernel else torch.softmax(scores, -1)
     weights = weights.masked_fill(hidden, 0)
     if dropout > 0:

@@ -16,7 +16,7 @@ from hwsim.frameworks.torch.difference import called
 from hwsim.frameworks.torch.emulation import emulate
 from hwsim.frameworks.torch.multiplication import unknown_order
 from hwsim.frameworks.torch.tensors import format_name
-from hwsim.report.text.library_text import kernel_text
+from hwsim.report.text.library_text import kernel_of
 from hwsim.report.text.words import plural, run_text, runs
 from hwsim.studies.invariance import record_label
 
@@ -169,7 +169,7 @@ class _Follower:
         if not any(operands):
             product.operands_differ.append(self.size)
         kernel = gemm.decided("kernel")
-        product.kernels[self.size] = _order_text(gemm) if kernel is None else _kernel_text(gemm, str(kernel.value))
+        product.kernels[self.size] = kernel_of(gemm) or _order_text(gemm)
         if kernel is not None and kernel.confidence is not None:
             product.confidences[self.size] = kernel.confidence
         if unknown_order(self.settings, place, format_name(a.dtype), gemm):
@@ -189,12 +189,6 @@ class _Follower:
         is_same = (product.place.layer, product.place.operation) == (place.layer, place.operation)
         count, *rest = product.rows.shape
         return is_same and out.shape in (product.rows.shape, (count * self.size, *rest))
-
-
-def _kernel_text(gemm: Gemm, kernel: str) -> str:
-    cut = gemm.decided("split_k")
-    slices = len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value)
-    return kernel_text(kernel, slices)
 
 
 def _order_text(gemm: Gemm) -> str:

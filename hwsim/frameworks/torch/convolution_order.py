@@ -17,8 +17,10 @@ from hwsim.frameworks.torch.tensors import format_name
 from hwsim.gemm.convolution import ConvShape
 from hwsim.libraries.convolution_call import ConvolutionCall, Direction
 from hwsim.libraries.cudnn.provider import convolution_library
+from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.model.convolution_model import KOrder
 from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.libraries.pytorch.routes import pytorch
 
 CHANNELS_LAST: KOrder = "rsc"
 
@@ -28,13 +30,15 @@ class ConvolutionOrder:
     """The library for the GEMM of a convolution, and how its K runs. library: None: the settings' own order.
 
     is_known: whether the order of the library's kernel is known; else the unit's own stands for it. backwards: of a
-    gradient of images, K runs over the window's elements from the last to the first.
+    gradient of images, K runs over the window's elements from the last to the first. adds_bias: PyTorch adds the bias
+    to the rounded result itself, and the GEMM has none.
     """
 
     library: LibraryOnDevice | None = None
     k_order: KOrder = "crs"
     is_known: bool = False
     backwards: bool = True
+    adds_bias: bool = False
 
 
 def order_of(
@@ -46,19 +50,23 @@ def order_of(
     settings, _ = active(place.key)
     chosen = settings.of(place.layer, place.stage)
     arguments = chosen.arguments
-    if arguments is None or arguments.get("library") is None or shape is None:
+    if arguments is None or arguments.get("library") is None:
         return ConvolutionOrder()
-    if arguments["scheme"].name != NATIVE or chosen.scale is not None or chosen.gradient_format is not None:
-        return ConvolutionOrder()
+    is_apart = arguments["library"] == PYTORCH and arguments["device"].family in pytorch().convolution_bias_apart
+    of_unit = ConvolutionOrder(adds_bias=is_apart)
+    if shape is None or arguments["scheme"].name != NATIVE:
+        return of_unit
+    if chosen.scale is not None or chosen.gradient_format is not None:
+        return of_unit
     operand = format_name(image.dtype)
     switched = {} if settings.switches is None else settings.switches.arguments(chosen, place, operand)
     form = str(switched.get("format") or arguments.get("format") or operand)
     is_nchw = not any(is_stored_last(tensor) for tensor in (image, other))
-    call = ConvolutionCall(shape=shape, format=form, direction=direction, is_nchw=is_nchw)
+    call = ConvolutionCall(shape=shape, format=form, output=operand, direction=direction, is_nchw=is_nchw)
     try:
         return ConvolutionOrder(*convolution_library(arguments["library"], arguments["device"], call))
     except UnsupportedError:  # the record then counts the convolution as left out
-        return ConvolutionOrder()
+        return of_unit
 
 
 def is_stored_last(tensor: torch.Tensor) -> bool:

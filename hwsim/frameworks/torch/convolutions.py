@@ -3,12 +3,13 @@
 K runs over the channels of a group, then over the window, or as a library's kernel says (forward, gradient of the
 input), or over images and pixels (gradient of the weight). Padding multiplies as zeros and counts as no work. The
 gradient of the input of a strided convolution is one product for each place of a pixel between two strides, so that no
-gap is multiplied. The module knows images and windows; it knows no device.
+gap is multiplied. Of a plain layer all three are PyTorch's own. The module knows images and windows, and no device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from hwsim.frameworks.torch.convolution_order import CHANNELS_LAST, ConvolutionOrder, order_of
-from hwsim.frameworks.torch.multiplication import multiply
+from hwsim.frameworks.torch.multiplication import active, is_plain, multiply
 from hwsim.frameworks.torch.place import Place
 from hwsim.gemm.convolution import ConvShape, conv_shape
 from hwsim.libraries.model.convolution_model import KOrder
@@ -31,6 +32,11 @@ class Window:
     padding: Sequence[int]
     dilation: Sequence[int]
     groups: int
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """As PyTorch's operators take them."""
+        return self.stride, self.padding, self.dilation, False, [0] * len(self.stride), self.groups
 
     def out_shape(self, x: Sequence[Any], w: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of the convolution of x (N, C, ...) with w (O, C / groups, ...)."""
@@ -65,16 +71,30 @@ def memory_format(x: torch.Tensor, w: torch.Tensor) -> torch.memory_format:
 
 
 def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window: Window, place: Place) -> torch.Tensor:
-    """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue."""
+    """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue, or
+    added to the rounded result, as PyTorch does on GPUs.
+    """
+    if is_plain(place.key, place.layer, place.stage):
+        _count_plain(place, x.shape, w.shape, window)
+        with _hidden():
+            return torch.convolution(x, w, bias, *window.arguments)
     around = [(p, p) for p in window.padding]
     order = order_of(place, window.sizes(x.shape, w.shape), x, w, "forward")
-    return _convolved(x, w, bias, around, window, place, order).contiguous(memory_format=memory_format(x, w))
+    in_gemm = None if order.adds_bias else bias
+    result = _convolved(x, w, in_gemm, around, window, place, order).contiguous(memory_format=memory_format(x, w))
+    if bias is None or not order.adds_bias:
+        return result
+    return result + bias.reshape(-1, *(1 for _ in window.stride))
 
 
 def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
     """The gradient of the input, of shape `size`: for each place between two strides, dy convolved with those elements
     of the reversed window that meet it. So K runs over the window's elements backwards, or as a library's kernel says.
     """
+    if is_plain(place.key, place.layer, place.stage):
+        _count_plain(place, size, w.shape, window)
+        image = dy.new_empty(tuple(size)).contiguous(memory_format=memory_format(dy, w))
+        return _gradients(dy, image, w, window, (True, False, False))[0]
     order = order_of(place, window.sizes(size, w.shape), dy, w, "backward_input")
     groups, ones = window.groups, [1] * len(window.stride)
     mirrored = w.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
@@ -104,13 +124,41 @@ def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Win
 
 def of_weight(dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
     """The gradient of the weight, of shape `size` (O, C / groups, ...): a sum over images and pixels."""
+    if is_plain(place.key, place.layer, place.stage):
+        _count_plain(place, x.shape, size, window)
+        return _gradients(dy, x, dy.new_empty(tuple(size)), window, (False, True, False))[1]
     spatial = list(size[2:])
     columns = _columns(x, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]))
     groups = window.groups
     left = dy.unflatten(1, (groups, -1)).movedim(1, 0).movedim(2, 1).reshape(groups, size[0] // groups, -1)
     order = order_of(place, window.sizes(x.shape, size), dy, x, "backward_weight")
-    padding = _products_of_padding(x, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]), size[0])
+    padding = _products_of_padding(
+        x.shape, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]), size[0]
+    )
     return _stacked(left, columns, None, place, order, padding).reshape(*size)
+
+
+def _gradients(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, window: Window, wanted: tuple[bool, bool, bool]
+) -> tuple[Any, ...]:
+    """PyTorch's own gradients of a convolution: of the image, the filters and the bias, those that are wanted."""
+    with _hidden():
+        gradients: tuple[Any, ...] = torch.ops.aten.convolution_backward(dy, x, w, None, *window.arguments, wanted)
+        return gradients
+
+
+@contextlib.contextmanager
+def _hidden() -> Iterator[None]:
+    """Inside, nothing catches what PyTorch computes."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
+
+
+def _count_plain(place: Place, x: Sequence[int], w: Sequence[int], window: Window) -> None:
+    """Count a convolution of images x (N, C, ...) with filters w, or a gradient of it, that is left to PyTorch."""
+    out, around = tuple(window.out_shape(x, w)[2:]), [(p, p) for p in window.padding]
+    padding = _products_of_padding(x, w[2:], around, window, out, w[0])
+    active(place.key)[1].left_plain(place.layer, x[0] * prod(out) * prod(w) - padding)
 
 
 def _convolved(
@@ -136,7 +184,7 @@ def _convolved(
         w = w.movedim(1, -1)
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
-    padding = _products_of_padding(x, spatial, around, window, out, w.shape[0])
+    padding = _products_of_padding(x.shape, spatial, around, window, out, w.shape[0])
     stack = _stacked(columns, weights, group_bias, place, order, padding)  # (groups, N * pixels, O / groups)
     image = stack.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1)
@@ -173,7 +221,7 @@ def _columns(
 
 
 def _products_of_padding(
-    x: torch.Tensor,
+    x: Sequence[int],
     spatial: Sequence[int],
     around: Sequence[tuple[int, int]],
     window: Window,
@@ -181,16 +229,16 @@ def _products_of_padding(
     filters: int,
 ) -> int:
     """How many products have an element of the padding as an operand: the others multiply an element of the window
-    and a pixel that it meets. Arguments as of _columns; filters: of all groups.
+    and a pixel that it meets. x: the images' sizes; other arguments as of _columns. filters: of all groups.
     """
     met = 1
-    for axis, (size, taps, (before, _)) in enumerate(zip(x.shape[2:], spatial, around, strict=True)):
+    for axis, (size, taps, (before, _)) in enumerate(zip(x[2:], spatial, around, strict=True)):
         stride, dilation, count = window.stride[axis], window.dilation[axis], 0
         for tap in range(taps):
             offset = before - dilation * tap  # the pixel of output y is stride y - offset
             count += max(0, min(out[axis] - 1, (size - 1 + offset) // stride) - max(0, -(-offset // stride)) + 1)
         met *= count
-    return x.shape[0] * x.shape[1] // window.groups * filters * (prod(out) * prod(spatial) - met)
+    return x[0] * x[1] // window.groups * filters * (prod(out) * prod(spatial) - met)
 
 
 def _stacked(

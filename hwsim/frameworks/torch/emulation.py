@@ -27,6 +27,7 @@ from hwsim.frameworks.settings import STAGES, Given, PassName, Settings, describ
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
 from hwsim.frameworks.torch.caller import Caller, takes
+from hwsim.frameworks.torch.compiled_notes import name_of_chips, note_backend, note_function, notes_of
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, SCALED_PRODUCTS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activated, is_plain
@@ -50,6 +51,8 @@ CHECKPOINT = (
     "fullgraph=True out, or the checkpoints"
 )
 HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names
+#: Operators whose stand-ins compute PyTorch's own result themselves, or one that PyTorch for CPUs lacks.
+HWSIM_S_WHEN_PLAIN = SCALED_PRODUCTS | {torch.ops.aten.convolution.default}
 CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 
@@ -110,6 +113,7 @@ class _Functions(TorchFunctionMode):
     def __init__(self, key: str, names: Names) -> None:
         super().__init__()
         self.key, self.names = key, names
+        self.depth = 0  # of eager functions in which hwsim computes
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -119,9 +123,7 @@ class _Functions(TorchFunctionMode):
         whole: Any = None
         if backward is not None:
             whole = _unasked(backward)
-        elif (
-            not torch.compiler.is_compiling()
-        ):  # torch.compile takes the mode away in what it traces; attention is then caught below autograd
+        else:
             whole = _WHOLE.get(func)
         if whole is not None and _are_plain(types):  # a subclass may override it
             with self:
@@ -129,11 +131,25 @@ class _Functions(TorchFunctionMode):
         if func is torch.utils.checkpoint.checkpoint:  # called by torch.compile only
             torch._dynamo.graph_break(msg=CHECKPOINT)
         function = FUNCTIONS.get(func)
+        if torch.compiler.is_compiling():
+            name = name_of_chips(func)
+            if name is not None:
+                note_function(self.key, self.names.current, name)
         if function is None or not _are_plain(map(type, _tensors((*args, *keywords.values())))):
+            if func is torch.Tensor.unflatten:  # torch.compile cannot trace the method without the mode
+                return torch.unflatten(*args, **keywords)
             return func(*args, **keywords)
         if not torch.compiler.is_compiling() and self._is_pytorch_s(func, (*args, *keywords.values())):
             return func(*args, **keywords)
-        result = self._replaced(func, function, args, keywords)
+        if torch.compiler.is_compiling():
+            note_backend(self.key)
+            result = self._replaced(func, function, args, keywords)
+        else:
+            self.depth += 1
+            try:
+                result = self._replaced(func, function, args, keywords)
+            finally:
+                self.depth -= 1
         return func(*args, **keywords) if result is None else result
 
     def _is_pytorch_s(self, func: Any, operands: tuple[Any, ...]) -> bool:
@@ -196,6 +212,7 @@ class _Kind:
         self.func = func  # kept, so that no other operator gets its id
         self.function = OPERATORS.get(func)
         self.runs = isinstance(func, HigherOrderOperator)
+        self.is_hwsim_s = func.namespace == "hwsim"  # in compiled graphs; eager products are seen by no mode
         self.multiplies = not self.runs and multiplies(func)
         self.is_other = self.function is None and not self.multiplies and func is not CONVOLUTION_BACKWARD
 
@@ -209,9 +226,9 @@ class _Operators(TorchDispatchMode):
     supports_higher_order_operators = True
     is_of_hwsim = True  # for hwsim.frameworks.torch.operators, which may compute at once under this mode alone
 
-    def __init__(self, key: str, names: Names, record: Record) -> None:
+    def __init__(self, functions: _Functions, record: Record) -> None:
         super().__init__()
-        self.key, self.names, self.record = key, names, record
+        self.key, self.names, self.functions, self.record = functions.key, functions.names, functions, record
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -227,16 +244,20 @@ class _Operators(TorchDispatchMode):
         if kind is None:
             kind = _KINDS[id(func)] = _Kind(func)
         if kind.is_other:
+            if kind.is_hwsim_s:
+                self._note_compiled()
             if kind.runs and runs_products(func, args):
                 self.record.passed_on(func.name(), None)
             return func(*args, **(kwargs or {}))
         keywords, result = kwargs or {}, None
-        if func is CONVOLUTION_BACKWARD and not is_plain(self.key, self.names.current, *STAGES[1:]):
+        if func is CONVOLUTION_BACKWARD:
             result = self._convolution_backward(*args)
+            if result is None and is_plain(self.key, self.names.current, *STAGES[1:]):
+                return self._plain(kind, args, keywords)
         elif kind.function is not None:
             caller = Caller(self.key, self.names.current, *_stage(func, args))
-            if func not in SCALED_PRODUCTS and is_plain(self.key, caller.layer, caller.stage):
-                return func(*args, **keywords)
+            if func not in HWSIM_S_WHEN_PLAIN and is_plain(self.key, caller.layer, caller.stage):
+                return self._plain(kind, args, keywords)
             result = kind.function(caller, *args, **keywords)
         if result is not None:
             return result
@@ -244,9 +265,25 @@ class _Operators(TorchDispatchMode):
             space = "" if func.namespace == "aten" else f"{func.namespace}::"
             name = f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"
             result = func(*args, **keywords)
-            self.record.passed_on(name, macs_of(func, args, keywords, result))
+            macs = macs_of(func, args, keywords, result)
+            if macs is not None and is_plain(self.key, self.names.current, *STAGES):
+                self.record.left_plain(self.names.current, macs)
+            else:
+                self.record.passed_on(name, macs)
             return result
         return func(*args, **keywords)
+
+    def _note_compiled(self) -> None:
+        """One of hwsim's operators runs: in a compiled graph, unless eager code has called it, or a gradient."""
+        if not self.functions.depth and torch._C._current_autograd_node() is None:
+            self.record.compiled = notes_of(self.key)
+
+    def _plain(self, kind: _Kind, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """What PyTorch computes because the settings say so."""
+        result = kind.func(*args, **keywords)
+        if kind.multiplies and not isinstance(args[0], FakeTensor):
+            self.record.left_plain(self.names.current, macs_of(kind.func, args, keywords, result))
+        return result
 
     def _convolution_backward(self, *args: Any) -> Any:
         dy, x, w, _, stride, padding, dilation, is_transposed, _, groups, wanted = args
@@ -361,6 +398,7 @@ def emulate(
         names = stack.enter_context(naming())
         stack.enter_context(step_by_step())
         record.progress = stack.enter_context(counting(progress))
-        stack.enter_context(_Operators(settings.key, names, record))
-        stack.enter_context(_Functions(settings.key, names))
+        functions = _Functions(settings.key, names)
+        stack.enter_context(_Operators(functions, record))
+        stack.enter_context(functions)
         yield Emulation(settings, record)

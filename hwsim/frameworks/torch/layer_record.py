@@ -6,7 +6,7 @@ The module knows tensors and results; it knows no setting and no operator.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from hwsim.analysis.running_error import RunningError
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.frameworks.coverage import CoverageVerdict, hints_for
 from hwsim.frameworks.torch.plain import plain_product
+from hwsim.report.text.library_text import kernel_of
 from hwsim.report.text.words import percent, plural
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 
 MATRIX = 2  # dimensions
 SAMPLED_ROWS, SAMPLED_COLUMNS = 8, 64  # of a measured product, spread over all
+SAMPLED_MATRICES = 8  # of a measured stack, spread over all
 GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions of a record
 TIMED = (
     "cycles, us (microseconds): of the products and fused attention alone; softmax, norms, optimizers, other "
     "operations and launches are left out"
 )
-SHOWN_NAMES = 4  # of modules that are not swapped
+SHOWN_NAMES = 4  # of modules that are not swapped, and of layers with a kernel
 #: What has calls simulated that are not caught, by a part of their names.
 HINTS = {
     "scaled_dot_product": "for attention's products use torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
@@ -53,7 +55,8 @@ class LayerRecord:
     of ||got - plain|| / ||plain||, plain: PyTorch's own product; of `compared` calls, those whose plain product is not
     zero. overflows: elements of these rows and columns that are infinite or NaN where the fp64 product is finite.
     evidence: the weakest level behind instruction and order of summation ("": of no product); least_confidence: the
-    least probability that a library's kernel is the one that was computed, None where no library was asked.
+    least probability that a library's kernel is the one that was computed, None where no library was asked. kernels:
+    calls by the library's kernel and how it divides K.
     """
 
     calls: int = 0
@@ -65,6 +68,7 @@ class LayerRecord:
     overflows: int = 0
     evidence: str = ""
     least_confidence: float | None = None
+    kernels: Counter[str] = field(default_factory=Counter)
     errors: RunningError = field(default_factory=RunningError, repr=False)
     plain_errors: RunningError = field(default_factory=RunningError, repr=False)
     distances: RunningError = field(default_factory=RunningError, repr=False)
@@ -99,8 +103,8 @@ class LayerRecord:
         """Root mean square distance from PyTorch's own product; None where nothing was compared."""
         return self.distances.mean
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+    def to_dict(self, *, timing: bool) -> dict[str, Any]:
+        """Plain data; cycles and seconds are None without timing."""
         names = (
             "calls",
             "macs",
@@ -113,7 +117,9 @@ class LayerRecord:
             "plain_error",
         )
         more = ("distance", "largest_error", "overflows", "evidence", "least_confidence")
-        return {name: getattr(self, name) for name in (*names, *more)}
+        untimed = {} if timing else {"cycles": None, "seconds": None}
+        values = {name: getattr(self, name) for name in (*names, *more)}
+        return values | {"kernels": dict(self.kernels)} | untimed
 
     def note(self, gemm: Gemm) -> None:
         """Take the evidence of one product's record."""
@@ -122,6 +128,8 @@ class LayerRecord:
             if name in decisions:
                 self.evidence = weaker(self.evidence, decisions[name].evidence)
         kernel = decisions.get(KERNEL)
+        if library_kernel := kernel_of(gemm):
+            self.kernels[library_kernel] += 1
         self.least_confidence = least(self.least_confidence, None if kernel is None else kernel.confidence)
 
     def add(self, other: LayerRecord) -> None:
@@ -144,11 +152,12 @@ class Record:
     every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
     add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
     record. attention_observer: called with the place, query, key, value and result of each attention. not_caught: calls
-    by name; macs_not_caught: multiply-accumulates of these, as far as they are known; substitutes: of products that
-    another kernel than the library's was computed for. unknown_orders: calls whose kernel adds in an order that is not
-    known, and macs_unordered. macs_asked: of products for which a library was asked. own_kernels: calls without
-    products that have the order of PyTorch's kernel, by operator. not_swapped: {class of modules: their names}.
-    progress: told of each product.
+    by name; macs_not_caught: multiply-accumulates of these, as far as they are known; macs_plain: by layer, those that
+    settings leave to PyTorch ("plain"), as far as they are known. substitutes: of products that another kernel than the
+    library's was computed for. unknown_orders: calls whose kernel adds in an order that is not known, and
+    macs_unordered. macs_asked: of products for which a library was asked. own_kernels: calls without products that have
+    the order of PyTorch's kernel, by operator. compiled: notes on compiled graphs that ran. not_swapped: {class of
+    modules: their names}. progress: told of each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -156,12 +165,14 @@ class Record:
         self.layers: dict[tuple[str, str, str], LayerRecord] = {}
         self.not_caught: Counter[str] = Counter()
         self.macs_not_caught: Counter[str] = Counter()
+        self.macs_plain: Counter[str] = Counter()
         self.substitutes: Counter[str] = Counter()
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
         self.macs_asked = 0
         self.own_kernels: Counter[str] = Counter()
         self.own_evidence: dict[str, str] = {}
+        self.compiled: Sequence[str] = ()
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.attention_observer: Any = None
@@ -188,6 +199,10 @@ class Record:
         if macs is not None:
             self.macs_not_caught[name] += macs
 
+    def left_plain(self, layer: str, macs: int | None) -> None:
+        """Count a product that the settings leave to PyTorch; macs: None where nobody counts them."""
+        self.macs_plain[layer] += macs or 0
+
     @property
     def computed_share(self) -> float | None:
         """The share of all multiply-accumulates that hwsim computed, in any order; None: there were none."""
@@ -205,7 +220,7 @@ class Record:
     @property
     def _everything(self) -> int:
         """All multiply-accumulates that were counted."""
-        return self.total().macs + self.macs_not_caught.total()
+        return self.total().macs + self.macs_not_caught.total() + self.macs_plain.total()
 
     @property
     def uncounted(self) -> list[str]:
@@ -236,7 +251,11 @@ class Record:
             not_caught={name: n for name, n in self.not_caught.items() if name not in self.substitutes},
             substituted={name: n for name, n in self.not_caught.items() if name in self.substitutes},
             unknown_orders=dict(self.unknown_orders),
-            hints=hints_for(list(self.not_caught), HINTS),
+            hints=(
+                *hints_for(list(self.not_caught), HINTS),
+                *self.compiled,
+            ),
+            left=self.macs_plain.total() / self._everything if self._everything else 0.0,
         )
 
     def measures(self, place: Place) -> bool:
@@ -297,15 +316,14 @@ class Record:
     ) -> None:
         if out.dtype == torch.int32:
             return
-        added = None if c is None or not beta else _first_matrix(c.expand(out.shape))
-        out, (left, right) = _first_matrix(out), sampled
-        rows, columns = sample(*out.shape)
+        left, right = sampled
+        rows, columns = sample(*out.shape[-2:])
+        added = None if c is None or not beta else _some(c.expand(out.shape))[..., rows, :][..., columns]
+        got = _some(out)[..., rows, :][..., columns].double()
         exact = alpha * (left.double() @ right.double())
-        added = None if added is None else added[rows][:, columns]
         if added is not None:
             exact = exact + beta * added.double()
         plain = plain_product(left, right, added, alpha, beta, out.dtype).double()
-        got = out[rows][:, columns].double()
         is_finite, has_value = torch.isfinite(exact), torch.isfinite(got)
         entry.overflows += int((is_finite & ~has_value).sum())
         norm = _norm(exact[is_finite])
@@ -330,14 +348,15 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the layers, their total, what was not caught by name, and shares of the MACs."""
         rows = [
-            {"layer": layer, "operation": operation, "pass": stage, **entry.to_dict()}
+            {"layer": layer, "operation": operation, "pass": stage, **entry.to_dict(timing=self.timing)}
             for (layer, operation, stage), entry in self.layers.items()
         ]
         return {
             "layers": rows,
-            "total": self.total().to_dict(),
+            "total": self.total().to_dict(timing=self.timing),
             "not_caught": dict(self.not_caught),
             "macs_not_caught": dict(self.macs_not_caught),
+            "macs_plain": dict(self.macs_plain),
             "substitutes": dict(self.substitutes),
             "unknown_orders": dict(self.unknown_orders),
             "own_kernels": {
@@ -372,7 +391,15 @@ class Record:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([*lines, *([TIMED] if self.timing else []), *self.details()])
+        return "\n".join([*lines, *([TIMED] if self.timing else []), *self._kernels(), *self.details()])
+
+    def _kernels(self) -> list[str]:
+        """A line for each kernel of a library: how often it ran, and in which layers."""
+        lines = []
+        for name, count in sorted(self.total().kernels.items()):
+            layers = {layer or "-": None for (layer, _, _), entry in self.layers.items() if name in entry.kernels}
+            lines.append(f"kernel {name}: {plural(count, 'call')} ({_some_names(list(layers))})")
+        return lines
 
     def remarks(self) -> list[str]:
         """What the table does not say: the verdict, then each kind of call that was not simulated."""
@@ -394,6 +421,11 @@ class Record:
                 lines.append(f"computed: {_counted(name, count, self.substitutes[name])}")
             else:
                 lines.append(f"not caught: {_counted(name, count, self.macs_not_caught[name], 'call')}")
+        for layer, macs in sorted(self.macs_plain.items()):
+            where = f"layer {layer}" if layer else "products outside of modules"
+            lines += (
+                [f'left to PyTorch ("plain"): {where}, {percent(macs / self._everything)} of the MACs'] if macs else []
+            )
         for name, count in sorted(self.unknown_orders.items()):
             lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
         of_level: dict[str, list[str]] = {}
@@ -404,9 +436,12 @@ class Record:
         if of_level and any(stage != "forward" for _, _, stage in self.layers):
             lines.append("not simulated: the gradients of these functions, which are PyTorch's for CPUs")
         for kind, names in sorted(self.not_swapped.items()):
-            shown = ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
-            lines.append(f"not swapped: {len(names)} of {kind} ({shown})")
+            lines.append(f"not swapped: {len(names)} of {kind} ({_some_names(names)})")
         return lines
+
+
+def _some_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
 
 
 def weaker(left: str, right: str) -> str:
@@ -429,10 +464,10 @@ def sample(m: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _sampled(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows of A and columns of B of `sample`, of the first matrices of stacks."""
-    left, right = _first_matrix(a), _first_matrix(b)
-    rows, columns = sample(left.shape[0], right.shape[1])
-    return left[rows], right[:, columns]
+    """The rows of A and columns of B of `sample`, of some matrices of stacks."""
+    left, right = _some(a), _some(b)
+    rows, columns = sample(left.shape[-2], right.shape[-1])
+    return left[..., rows, :], right[..., columns]
 
 
 def _spread(size: int, most: int) -> torch.Tensor:
@@ -440,6 +475,6 @@ def _spread(size: int, most: int) -> torch.Tensor:
     return torch.linspace(0, size - 1, min(size, most)).long()
 
 
-def _first_matrix(x: torch.Tensor) -> torch.Tensor:
-    """A matrix, or the first one of a stack."""
-    return x if x.dim() == MATRIX else x[(0,) * (x.dim() - MATRIX)]
+def _some(x: torch.Tensor) -> torch.Tensor:
+    """A matrix, or matrices spread over a stack of them, as one stack."""
+    return x if x.dim() == MATRIX else x.flatten(0, -3)[_spread(x.shape[:-2].numel(), SAMPLED_MATRICES)]

@@ -103,6 +103,8 @@ def multiply(
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
         chosen = settings.of(place.layer, place.stage)
+        if chosen.arguments is None:
+            record.left_plain(place.layer, prod((*a.shape, b.shape[-1])) - padding)
         if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
             return plain_product(a, b, c, alpha, beta, dtype)
         start = time.perf_counter()
@@ -213,6 +215,7 @@ def multiply_scaled(
         chosen = settings.of(place.layer, place.stage)
         scales = scales_of(a, b, scale_a, scale_b)
         if chosen.arguments is None:
+            record.left_plain(place.layer, prod((*elements_of(a, -1).shape, b.shape[-1])))
             return plain_scaled_product(elements_of(a, -1), elements_of(b, -2), scales, bias, dtype)
         start = time.perf_counter()
         stays = _stays_on_gpu(chosen, a, b)

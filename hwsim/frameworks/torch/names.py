@@ -45,7 +45,9 @@ class Names:
             name = self.known.get(id(module))
             if name is None and not _is_known(id(module)):
                 _learned([(id(part), name) for name, part in module.named_modules()])
-            _entered(id(module), name)
+            name = _entered(id(module), name)
+            if _is_outermost():
+                self.stack.append(name)
         elif threading.get_ident() == self.thread:  # hooks are called in every thread
             if id(module) not in self.known:
                 self.roots.append(module)
@@ -56,6 +58,8 @@ class Names:
         """A module ends, also by an exception."""
         if torch.compiler.is_compiling():
             _left()
+            if _is_outermost() and self.stack:
+                self.stack.pop()
         elif threading.get_ident() == self.thread and self.stack:
             self.stack.pop()
 
@@ -120,9 +124,17 @@ def _learned(names: list[tuple[int, str]]) -> None:
 
 
 @run_by_the_compiler
-def _entered(module: int, name: str | None) -> None:
+def _entered(module: int, name: str | None) -> str:
     traced = _TRACED.of_attempt()
     traced.stack.append(traced.known[module] if name is None else name)
+    return traced.stack[-1]
+
+
+@run_by_the_compiler
+def _is_outermost() -> bool:
+    """Whether what is traced is no body of a checkpoint or of control flow."""
+    translator = torch._dynamo.symbolic_convert.InstructionTranslator.current_tx()
+    return bool(translator.output.is_root_tracer())
 
 
 @run_by_the_compiler
@@ -152,6 +164,12 @@ class _OfThread(threading.local):
 
 
 _OF_THREAD = _OfThread()
+
+
+def outer_layer() -> str:
+    """The name of the innermost module that runs in this thread, as eager code sees it; "": none."""
+    stack = _OF_THREAD.names[_OF_THREAD.depth - 1].stack if _OF_THREAD.depth else []
+    return stack[-1] if stack else ""
 
 
 @contextlib.contextmanager

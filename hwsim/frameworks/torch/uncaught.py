@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
+#: PyTorch's own attention for CPUs and its gradient: its list of counters has the operators of GPUs alone.
+CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+CPU_ATTENTION_BACKWARD = f"{CPU_ATTENTION}_backward"
 #: Names of aten's operators that multiply matrices and are not caught: each call is counted.
 NOT_CAUGHT = frozenset(
     {
         *("addmv", "addbmm", "addr", "ger", "vdot", "addmm_", "baddbmm_", "addbmm_", "addmv_", "linalg_vecdot"),
         *("_addmm_activation", "_scaled_grouped_mm", "_grouped_mm", "_scaled_mm_v2", "_weight_int8pack_mm"),
         *("_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", "_mixed_dtypes_linear", "_cslt_sparse_mm"),
-        *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_fused_attention_overrideable"),
-        *("_scaled_dot_product_flash_attention_for_cpu_backward", "conv_tbc", "conv_tbc_backward"),
+        *(CPU_ATTENTION, CPU_ATTENTION_BACKWARD, "_scaled_dot_product_fused_attention_overrideable"),
+        *("conv_tbc", "conv_tbc_backward"),
         *("_transformer_encoder_layer_fwd", "_native_multi_head_attention", "_trilinear", "mkldnn_rnn_layer"),
         *("mkldnn_rnn_layer_backward", "mkldnn_linear", "mkldnn_convolution", "_thnn_fused_lstm_cell", "lstm", "gru"),
         *("triangular_solve", "cholesky_solve", "cholesky_inverse", "matrix_exp", "geqrf", "ormqr", "lu_solve"),
@@ -48,6 +51,11 @@ def multiplies(func: Any) -> bool:
 
 def macs_of(func: Any, args: tuple[Any, ...], keywords: Mapping[str, Any], result: Any) -> int | None:
     """The multiply-accumulates of a call, as PyTorch counts FLOPs; None where it does not."""
+    name = func.overloadpacket.__name__
+    if name == CPU_ATTENTION:
+        return int(sdpa_flop_count(*(tensor.shape for tensor in args[:3]))) // 2
+    if name == CPU_ATTENTION_BACKWARD:  # two gradients of each product; the scores, computed again, are no new work
+        return int(sdpa_flop_count(*(tensor.shape for tensor in args[1:4])))
     count = flop_registry.get(func.overloadpacket)
     if count is None:
         return None

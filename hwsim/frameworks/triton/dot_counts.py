@@ -88,7 +88,8 @@ class TritonEmulation:
             error = "-" if record.errors.mean is None else f"{record.errors.mean:.3g}"
             cycles = "-" if record.cycles is None else f"{record.cycles:,.0f}"
             numbers = (str(record.products), f"{record.dots:,}", f"{record.macs:,}", error, cycles)
-            rows.append((tile, formats, question.input_precision, record.instruction, *numbers))
+            precision = question.input_precision if "fp32" in question.formats else "-"  # it is of fp32 alone
+            rows.append((tile, formats, precision, record.instruction, *numbers))
         widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
         lines += [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -123,7 +123,8 @@ class CudnnRules(ChipRules):
 
     def order_over(self, call: ConvolutionCall, choice: LibraryChoice, taps: int) -> SummationOrder:
         """The same where so many elements of the filter meet."""
-        product = call.format if call.format in NARROW and call.direction == "forward" else None
+        output = call.output or call.format
+        product = output if output in NARROW and call.direction == "forward" else None
         if isinstance(choice, ConvolutionChoice) and choice.product is not None and choice.asked is not None:
             assert self.products is not None
             order = self.products.order(choice.asked, choice.product)
@@ -150,11 +151,11 @@ class CudnnRules(ChipRules):
         """
         if self.products is None:
             raise UnsupportedError(f"{self.chip}: no library of products")
-        m, n, k = call.gemm
+        (m, n, k), output = call.gemm, call.output or call.format
         layouts = {"forward": ("rows", "columns"), "backward_input": ("rows", "rows")}
         a_layout, b_layout = layouts.get(call.direction, ("columns", "rows"))
         asked = GemmCall(
-            m=m, n=n, k=k, format=call.format, output=call.format if call.format in NARROW else "fp32",
+            m=m, n=n, k=k, format=call.format, output=output if output in NARROW else "fp32",
             a_layout=a_layout, b_layout=b_layout, reductions="any",
             workspace_bytes=self.kernels.pointwise.workspace_bytes,
         )  # fmt: skip

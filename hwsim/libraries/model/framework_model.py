@@ -177,6 +177,7 @@ class OutputsModel(StrictRecord):
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them.
+    convolution_bias_apart: where PyTorch adds a convolution's bias to the rounded result.
     cublas_row_scales: families on which cuBLAS multiplies FP8 with scales of rows. outputs: by format of the operands.
     softmax, layer_norm, row_sums: its own kernels. functions: of single elements, by group; a power is named by its
     exponent. compared: chips whose results the kernels of some rules have, by name.
@@ -192,6 +193,7 @@ class Framework(StrictRecord):
     backward: dict[Name, InsteadModel] = Field(default_factory=dict)
     tf32_families: NameList
     emulating_families: NameList
+    convolution_bias_apart: NameList
     cublas_row_scales: NameList
     narrow_sums: NarrowSumsModel
     promoting: PromotingModel

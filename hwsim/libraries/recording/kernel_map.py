@@ -15,7 +15,7 @@ from hwsim.host.input_files import read_text
 from hwsim.request.declarations import declared_by_name
 from hwsim.studies.measured import SIZES, MeasuredKernel
 
-APART = ("exact", "threads", "engine", "timing", "seed")  # they say nothing of a kernel
+APART = ("exact", "threads", "engine", "timing", "seed", "operand_distribution")  # they say nothing of a kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
-from hwsim.host.multiples import round_up
-
 #: (largest m, step) of the grid; beyond the last the last step.
 STEPS = ((64, 1), (1024, 8), (2048, 16), (8192, 64))
 
@@ -24,7 +22,7 @@ def grid(first: int, last: int) -> list[int]:
     for place, (until, step) in enumerate(STEPS):
         stop = last if place == len(STEPS) - 1 else min(until, last)
         begin = max(start, first)
-        multiples = range(round_up(begin, step), stop + 1, step)
+        multiples = range(-(-begin // step) * step, stop + 1, step)
         rows.update(multiples)
         rows.update(m + 1 for m in multiples if m < stop)
         if begin % step == 1 and begin <= stop:

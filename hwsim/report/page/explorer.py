@@ -25,8 +25,9 @@ class Explorer:
 
     columns: {name: what an axis says}, in the order of the pickers. rows: {name: value}; a row without a value of a
     picked axis is left out. parameters: columns that were chosen before the run; points that differ in x alone are
-    joined by a line where x is one of them. x, y, colour, marks, facet: columns at first ("": none). log_x, log_y: at
-    first.
+    joined by a line where x is one of them. repeats: parameters that repeat a point, as a seed does: where none of them
+    is picked, a point is the mean of its rows, with a bar from the least to the largest. x, y, colour, marks, facet:
+    columns at first ("": none). log_x, log_y: at first. A sentence counts what a logarithmic axis does not show.
     """
 
     columns: Mapping[str, str]
@@ -40,6 +41,8 @@ class Explorer:
     facet: str = ""
     log_x: bool = True
     log_y: bool = True
+    repeats: Sequence[str] = ()
+    sizes: Sequence[str] = ()
 
     def html(self, draw: Callable[[Mapping[str, Any], int], str]) -> str:
         """The part as HTML."""
@@ -61,6 +64,8 @@ class Explorer:
             "columns": dict(self.columns),
             "rows": rows,
             "parameters": list(self.parameters),
+            "repeats": list(self.repeats),
+            "sizes": list(self.sizes),
             "palette": list(PALETTE),
         }
         data = json.dumps(content, allow_nan=False).replace("</", "<\\/")

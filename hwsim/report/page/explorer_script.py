@@ -29,16 +29,37 @@ function shades(values, palette) {
     return `rgb(${VIRIDIS[low].map((part, j) => Math.round(part + (end[j] - part) * (at - low))).join(", ")})`;
   });
 }
+const usable = value => value !== null && value !== undefined && value !== "";
+function withMeans(rows, given, pick) {  // one row for those that repeats alone tell apart
+  const picked = [pick.x, pick.y, pick.colour, pick.marks, pick.facet];
+  const over = given.repeats.filter(name => !picked.includes(name) && valuesOf(rows, name).length > 1);
+  if (!over.length || given.parameters.includes(pick.y)) return rows;
+  const apart = given.parameters.filter(name => !over.includes(name)), groups = new Map();
+  for (const row of rows) {
+    const key = JSON.stringify([...apart.map(name => row[name]), row[pick.x]]);
+    groups.set(key, [...(groups.get(key) || []), row]);
+  }
+  return [...groups.values()].map(group => {
+    const ys = group.map(row => row[pick.y]), mean = ys.reduce((sum, y) => sum + y, 0) / ys.length;
+    const point = {...group[0], [pick.y]: mean, least: Math.min(...ys), largest: Math.max(...ys), count: ys.length};
+    const differing = Object.keys(given.columns).filter(name => name !== pick.y && valuesOf(group, name).length > 1);
+    for (const name of differing) delete point[name];
+    return point;
+  });
+}
 function explored(given, pick, width) {
-  const usable = value => value !== null && value !== undefined && value !== "";
   const fits = (value, log) => usable(value) && !(log && typeof value === "number" && value <= 0);
-  const rows = given.rows.filter(row => fits(row[pick.x], pick.logx) && fits(row[pick.y], pick.logy));
+  const known = given.rows.filter(row => usable(row[pick.x]) && usable(row[pick.y]));
+  const shown = known.filter(row => fits(row[pick.x], pick.logx) && fits(row[pick.y], pick.logy));
+  const rows = withMeans(shown, given, pick);
   const values = name => name ? valuesOf(given.rows, name) : [];
   const colours = values(pick.colour), marks = values(pick.marks);
   const facets = pick.facet ? valuesOf(rows, pick.facet) : [null];
   const paints = shades(colours, given.palette), layout = {annotations: []}, data = [], equal = [];
   const label = name => given.columns[name], inside = part => Math.min(1, Math.max(0, part));
-  const apart = given.parameters.filter(name => name !== pick.x);
+  const places = valuesOf(rows, pick.x).length;
+  const follows = name => new Set(rows.map(row => JSON.stringify([row[pick.x], row[name]]))).size === places;
+  const apart = given.parameters.filter(name => name !== pick.x && !(given.sizes.includes(name) && follows(name)));
   const across = Math.min(facets.length, width < 600 ? 1 : width < 900 ? 2 : 3);
   const down = Math.ceil(facets.length / across);
   const gap = {x: across > 1 ? 0.05 : 0, y: down > 1 ? Math.min(0.28 / down, 0.12) : 0};
@@ -93,8 +114,13 @@ function explored(given, pick, width) {
         marker: {color: shade, size: below.map(count => 8 + 5 * Math.min(count, MOST_RINGS)),
           line: {width: below.map(count => count ? 1.6 : 0)},
           symbol: below.map(count => count ? `${symbol}-open` : symbol)},
-        text: points.map(point => Object.keys(given.columns).filter(name => usable(point[name])).map(
-          name => `${label(name)}: ${said(point[name])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>"});
+        error_y: points.some(point => point.count > 1) ? {type: "data", symmetric: false, thickness: 1.2, width: 3,
+          array: points.map(point => point.count > 1 ? point.largest - point[pick.y] : 0),
+          arrayminus: points.map(point => point.count > 1 ? point[pick.y] - point.least : 0)} : undefined,
+        text: points.map(point => [...Object.keys(given.columns).filter(name => usable(point[name])).map(
+          name => `${label(name)}: ${said(point[name])}`), ...(point.count > 1 ?
+          [`mean of ${point.count}: ${said(point.least)} to ${said(point.largest)}`] : [])].join("<br>")),
+        hovertemplate: "%{text}<extra></extra>"});
     }
   });
   const entry = (name, marker) => data.push({type: "scatter", mode: "markers", x: [null], y: [null], name: name,
@@ -108,8 +134,19 @@ function explored(given, pick, width) {
   layout.margin = {l: 70, r: 24, t: 34, b: 56};
   if (!layout.annotations.length) delete layout.annotations;
   const told = [...new Set(equal)], more = told.length - MOST_EQUAL;
-  const note = told.length ? "The same points, drawn as rings and dashes around each other: " +
-    `${told.slice(0, MOST_EQUAL).join("; ")}${more > 0 ? `; and ${more} more` : ""}.` : "";
+  const notes = told.length ? ["The same points, drawn as rings and dashes around each other: " +
+    `${told.slice(0, MOST_EQUAL).join("; ")}${more > 0 ? `; and ${more} more` : ""}.`] : [];
+  const counts = [...new Set(rows.map(row => row.count).filter(count => count > 1))];
+  if (counts.length) {
+    const over = given.repeats.filter(name => valuesOf(shown, name).length > 1).map(label).join(", ");
+    notes.push(`Each point is the mean over ${over} (${counts.sort((a, b) => a - b).join(" or ")} runs), with a bar ` +
+      "from the least to the largest.");
+  }
+  if (known.length > shown.length) {
+    notes.push(`Not drawn: ${said(known.length - shown.length)} points at 0 or below, which a logarithmic axis ` +
+      "does not show.");
+  }
+  const note = notes.join(" ");
   return {figure: {data: data, layout: layout}, height: down > 1 ? 80 + 250 * down : 440, note: note};
 }
 function explore(place) {

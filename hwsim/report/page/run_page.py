@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.engine_shares import engine_shares
+from hwsim.analysis.inputs import NORMAL, WORDS
 from hwsim.analysis.stall_words import ENGINE_WORDS, stall_words
 from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES
 from hwsim.analysis.verdict import lost_words
@@ -23,8 +24,9 @@ from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_par
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
 from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, tiles_text, time_facts
-from hwsim.report.text.whatif_text import WORTH, changed_rows, how_text
+from hwsim.report.text.whatif_text import WORTH, about_mapping, changed_rows, how_text
 from hwsim.report.text.words import count, data, duration, percent, plural, value
+from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.result import plain
 
 if TYPE_CHECKING:
@@ -104,7 +106,9 @@ def _summary(result: Result) -> PageSection:
 def _operands(result: Result) -> str:
     if result.c is None:
         return f"none, {result.gemm.problem.a.format} in memory assumed"
-    return "given" if result.seed is None else f"random N(0, 1), seed {result.seed}"
+    if result.seed is None:
+        return "given"
+    return f"random {WORDS[result.options.get(OPERAND_DISTRIBUTION, NORMAL)]}, seed {result.seed}"
 
 
 def _errors(result: Result) -> PageSection:
@@ -252,6 +256,7 @@ def _what_if(result: Result, changed: ChangedNumbers | None = None) -> PageSecti
         rows = changed_rows(changed, by_library=result.times.by_library)
         asked = Table((how_text(changed), "now", "then", ""), rows, right=(1, 2, 3))
         parts.insert(0, asked)
+        parts[1:1] = [Text(f"{words[0].upper()}{words[1:]}.")] if (words := about_mapping(changed)) else []
     if timed is not None and timed.instructions > MOST_TRACED:
         parts.append(Text(f"Left out: the program has {plural(timed.instructions, 'instruction')}; run --what-if."))
     elif timed is not None:
@@ -380,16 +385,28 @@ def _used_instructions(result: Result, chip: Device) -> set[str]:
     }
 
 
+def _device_option(device: Device) -> str:
+    """The option that a record's command needs: the file of a device that no name finds."""
+    return "" if device.argument == device.name else f" --device {device.argument}"
+
+
 def _record(result: Result) -> PageSection:
     operands = "" if result.c is None else " --a A.npy --b B.npy" if result.seed is None else f" --seed {result.seed}"
-    exact = " --no-exact" if result.c is None else ""
-    exact += f" --l2 {result.state['l2']}" if result.state is not None and result.state["l2"] != DEFAULT else ""
+    distribution = result.options.get(OPERAND_DISTRIBUTION)
+    operands += "" if distribution is None else f" --operand-distribution {distribution}"
+    options = "" if result.call is None else _device_option(result.call.device)
+    options += " --no-exact" if result.c is None else ""
+    options += f" --l2 {result.state['l2']}" if result.state is not None and result.state["l2"] != DEFAULT else ""
     pairs = [("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"), ("device file", result.device_sha256)]
     pairs += [("result (SHA-256)", result.result_sha256)] if result.result_sha256 is not None else []
     return PageSection(
         "Record",
         "Everything that fixes bits and cycles. Save it, and this command runs the same GEMM again.",
-        [Facts(pairs), Code(f"hwsim run --gemm gemm.json{exact}{operands}"), Code(result.gemm.to_json(), "gemm.json")],
+        [
+            Facts(pairs),
+            Code(f"hwsim run --gemm gemm.json{options}{operands}"),
+            Code(result.gemm.to_json(), "gemm.json"),
+        ],
     )
 
 

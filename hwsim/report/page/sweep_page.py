@@ -35,6 +35,9 @@ TITLES = {
 #: Columns that no axis shows: reasons why something is missing.
 NO_AXIS = ("refused", "timing_note", "cost_note")
 SIZES = ("k", "m", "n")
+NAMES_OF_SIZES = ("m", "n", "k", "shape")
+REPEATS = ("seed",)  # parameters that repeat a point
+ERROR = "relative_frobenius"
 
 
 def sweep_page(table: SweepTable) -> Page:
@@ -52,7 +55,7 @@ def sweep_page(table: SweepTable) -> Page:
             *variant_sections(table),
             PageSection(
                 "Points",
-                "Each point that ran. Pick axes, colours and marks; hover for what a point is.",
+                "The points that ran. Pick axes, colours and marks; hover for what a point is.",
                 _points(table),
             ),
             PageSection("Refused", "What the devices cannot run, and why.", _refused(table)),
@@ -72,17 +75,36 @@ def _points(table: SweepTable) -> list[Part]:
     asked = table.parameters
     columns = [name for name in (*asked, "work", *table.columns[len(asked) :]) if name not in NO_AXIS]
     shown = {name: TITLES.get(name, name) for name in columns if any(row.get(name) is not None for row in rows)}
-    y = next((name for name in ("tflops", "cycles", "relative_frobenius") if name in shown), "")
+    y = next((name for name in (ERROR, "tflops", "cycles") if name in shown), "")
     if not y:
         return []
     varied = {name: len({str(row.get(name)) for row in rows}) for name in asked}
     numbers = [name for name in asked if all(isinstance(row.get(name), int | float | None) for row in rows)]
-    x = _swept([*SIZES, *numbers], varied) or ("device" if varied.get("device", 0) > 1 else "work")
-    left = [name for name in ("device", "scheme", *asked) if name != x and 1 < varied.get(name, 0) <= MOST_COLOURS]
+    along = [name for name in (*SIZES, *numbers) if name not in REPEATS]
+    x = "k" if y == ERROR and varied.get("k", 0) > 1 else _swept(along, varied)
+    x = x or ("device" if varied.get("device", 0) > 1 else "work")
+    along_x = [name for name in NAMES_OF_SIZES if _follows(name, x, rows)]
+    apart = [name for name in ("device", "scheme", *asked) if name not in (x, *REPEATS, *along_x)]
+    left = [name for name in apart if 1 < varied.get(name, 0) <= MOST_COLOURS]
     colour, marks, facet = [*dict.fromkeys(left), "", "", ""][:3]
-    parts: list[Part] = [Explorer(shown, rows, asked, x=x, y=y, colour=colour, marks=marks, facet=facet)]
+    explorer = Explorer(
+        *(shown, rows, asked),
+        x=x,
+        y=y,
+        colour=colour,
+        marks=marks,
+        facet=facet,
+        repeats=REPEATS,
+        sizes=NAMES_OF_SIZES,
+    )
+    parts: list[Part] = [explorer]
     beyond = len(table.rows) - MOST_POINTS
     return [*parts, Text(f"{count(beyond)} points beyond the first are not drawn.")] if beyond > 0 else parts
+
+
+def _follows(name: str, x: str, rows: list[dict[str, Any]]) -> bool:
+    """Whether a column has one value at each place of x."""
+    return len({(str(row.get(x)), str(row.get(name))) for row in rows}) == len({str(row.get(x)) for row in rows})
 
 
 def _swept(names: list[str], varied: dict[str, int]) -> str:

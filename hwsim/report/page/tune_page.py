@@ -13,6 +13,8 @@ from hwsim.report.page.page import Page, PageSection, Part, Plot, Table, Text
 from hwsim.report.text.cost_text import joules_text
 from hwsim.report.text.tune_text import (
     FORMULAS,
+    SAME_BITS,
+    SAME_BITS_MEANING,
     alike,
     clock_mhz,
     differing,
@@ -38,6 +40,7 @@ TITLES = {"unit": "instruction", "split_k": "slices of K"}
 #: Names of rows, with what they mean.
 NAMES = {
     "best": "the best configuration that the search found",
+    SAME_BITS: SAME_BITS_MEANING,
     "chosen": "the choice of the formula that was asked for",
     "default": "what a run takes that names no tile and no other setting",
     **FORMULAS,

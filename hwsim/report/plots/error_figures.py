@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from hwsim.analysis.inputs import NORMAL, drawn
 from hwsim.api import run
 from hwsim.errors import HwsimError
 from hwsim.report.plots.lines import ERROR, over
 from hwsim.report.plots.series import SIZE, PlotRow
+from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.schemes import Scheme, shown_name
 
 EXPONENTS = tuple(range(-40, 41, 4))
@@ -40,13 +42,15 @@ def error_over_exponent(
     size: int = EXPONENT_SIZE,
     k: int = EXPONENT_K,
     seed: int | Sequence[int] = 0,
+    distribution: str | Sequence[str] = NORMAL,
     progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> Any:
-    """Figure: error of each device, scheme and format where A's elements are N(0, 1) times 2^exponent, B's N(0, 1).
+    """Figure: error of each device, scheme and format where A and B are random, and A's elements times 2^exponent.
 
-    size: rows of A and columns of B. options: of `hwsim.run`. Products that are infinite or NaN are left out. Raises as
-    `hwsim.run` where nothing runs.
+    size: rows of A and columns of B. distribution: of the elements, "normal" (N(0, 1)), "uniform" ([-1, 1)) or
+    "positive" ([0, 1)); several are lines or panels. options: of `hwsim.run`. Products that are
+    infinite or NaN are left out. Raises as `hwsim.run` where nothing runs.
     """
     devices = [device] if isinstance(device, str) else list(device)
     seeds = [seed] if isinstance(seed, int) else list(seed)
@@ -58,6 +62,7 @@ def error_over_exponent(
         size=size,
         k=k,
         seeds=seeds,
+        distributions=[distribution] if isinstance(distribution, str) else distribution,
         progress=progress,
         options=options,
     )
@@ -77,24 +82,24 @@ def exponent_rows(
     size: int = EXPONENT_SIZE,
     k: int = EXPONENT_K,
     seeds: Sequence[int] = (0,),
+    distributions: Sequence[str] = (NORMAL,),
     progress: Callable[[float], None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each device, scheme, seed and exponent; `refused` says why one has no error.
+    """A row for each device, scheme, distribution, seed and exponent; `refused` says why one has no error.
 
     schemes: each with its format (None: the scheme's own) and its options; of these, input_format is the operands'
     own, fp32 or fp64. Raises as `hwsim.run` where all are refused.
     """
-    ways = list(product(devices, schemes, seeds))
+    ways = list(product(devices, schemes, distributions, seeds))
     rows: list[dict[str, Any]] = []
     error: HwsimError | None = None
-    for index, (device, (scheme, form, of_way), seed) in enumerate(ways):
-        rng = np.random.default_rng(seed)
+    for index, (device, (scheme, form, of_way), distribution, seed) in enumerate(ways):
         named = {**(options or {}), **of_way}
         dtype = np.float64 if named.pop("input_format", None) == "fp64" else np.float32
-        a, b = (rng.standard_normal(shape).astype(np.float32).astype(dtype) for shape in ((size, k), (k, size)))
+        a, b = (side.astype(dtype) for side in drawn(size, size, k, seed, "fp32", distribution))
         shown = {"device": device, "scheme": shown_name(scheme)}
-        way = {**shown, "format": form, "seed": seed, "m": size, "n": size, "k": k}
+        way = {**shown, "format": form, OPERAND_DISTRIBUTION: distribution, "seed": seed, "m": size, "n": size, "k": k}
         for at, exponent in enumerate(exponents):
             with np.errstate(over="ignore", under="ignore"):  # what leaves the range is infinite or zero
                 scaled = np.ldexp(a, exponent)

@@ -17,6 +17,7 @@ from hwsim.report.plots.bounds import error_bound
 from hwsim.report.plots.series import SIZE, PlotRow, PlotSeries, has_factors, series_of, shared, varying
 
 ERROR = "relative_frobenius"
+SEED = "seed"
 #: What a column is, with its unit; another one is called by its name.
 AXIS_LABELS: Mapping[str, str] = {
     "k": "K, products in each dot product",
@@ -72,7 +73,7 @@ def over(
     """
     listed = list(rows)
     series = series_of(listed, x, y)
-    fixed = ", ".join([*shared(listed, apart=(x,)), *_sizes(listed, x), *_seeds(listed)])
+    fixed = ", ".join([*shared(listed, apart=(x,)), *_sizes(listed, x), *([] if x == SEED else _seeds(listed))])
     heading = title or f"{_name(y)} over {_name(x)}"
     names = list(dict.fromkeys(line.panel for line in series))
     of_file = ", times the file's" if has_factors(listed, x) else ""
@@ -84,7 +85,7 @@ def over(
         look = line_style(line.colour, line.mark, above)
         _draw(panels.axes[names.index(line.panel)], line, look, slopes)
     is_log = _scale(panels.axes, series, y)
-    _draw_bounds(panels, series, x, bounds, bound_format)
+    _draw_bounds(panels, series, x, bounds, bound_format, has_slopes=slopes)
     if is_log:
         _widen(panels.axes[0])
     zeros = _zeros(series) if is_log else ""
@@ -135,6 +136,8 @@ def _scale(panels: Sequence[Any], series: Sequence[PlotSeries], y: str) -> bool:
     for axes in panels:
         if xs and min(xs) > 0 and max(xs) / min(xs) >= WIDE:
             axes.set_xscale("log", base=2 if all(x == int(x) for x in xs) or min(xs) >= 1 else 10)
+        elif xs and all(x == int(x) for x in xs):
+            axes.xaxis.get_major_locator().set_params(integer=True)
         if is_log:
             axes.set_yscale("log", nonpositive="mask")
     if not is_log and min(ys) >= 0:
@@ -163,7 +166,13 @@ def _zeros(series: Sequence[PlotSeries]) -> str:
 
 
 def _draw_bounds(
-    panels: PlotPanels, series: Sequence[PlotSeries], x: str, bounds: Sequence[str], bound_format: str
+    panels: PlotPanels,
+    series: Sequence[PlotSeries],
+    x: str,
+    bounds: Sequence[str],
+    bound_format: str,
+    *,
+    has_slopes: bool,
 ) -> None:
     places = sorted({point.x for line in series for point in line.points if isinstance(point.x, float)})
     for number, bound in enumerate(bounds):
@@ -174,6 +183,7 @@ def _draw_bounds(
             )
         bits = format_of(bound_format).precision
         label = f"{bound}, u = 2^-{bits} ({bound_format})" if line.has_roundoff else bound
+        label += f", slope {line.power:.2f}" if has_slopes else ""
         for axes in panels.axes:
             axes.plot(
                 places,
@@ -202,5 +212,5 @@ def _sizes(rows: Sequence[PlotRow], x: str) -> list[str]:
 
 
 def _seeds(rows: Sequence[PlotRow]) -> list[str]:
-    count = len({row.get("seed") for row in rows} - {None})
+    count = len({row.get(SEED) for row in rows} - {None})
     return [f"mean and range of {count} seeds"] if count > 1 else []

@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hwsim.analysis.inputs import WORDS
 from hwsim.errors import InputError, nearest
+from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.studies.sweep_pool import RESULT_COLUMNS
 
 PlotRow = Mapping[str, Any]
 SIZE = "size"  # instead of a column: `size_of`
 SIZES = ("m", "n", "k")
 #: Columns that tell series apart, in the order in which a legend names them; further parameters follow.
-TOLD_APART = ("device", "scheme", "format", "library", "accumulate", "output")
+TOLD_APART = ("device", "scheme", "format", OPERAND_DISTRIBUTION, "library", "accumulate", "output")
 #: Columns that tell no series apart: repeated runs of one point, and the name of sizes that are columns themselves.
 ASIDE = ("seed", "shape", *RESULT_COLUMNS)
 MOST_PANELS = 12
@@ -135,13 +137,15 @@ def shared(rows: Iterable[PlotRow], *, apart: Sequence[str] = ()) -> list[str]:
     listed = list(rows)
     parts: list[str] = []
     for name in TOLD_APART:
-        values = {str(row[name]) for row in listed if row.get(name) is not None}
+        values = {value_text(name, row[name]) for row in listed if row.get(name) is not None}
         parts += values if len(values) == 1 and name not in apart else []
     return parts
 
 
 def value_text(name: str, value: Any) -> str:
     """A value of a column for a legend: alone where it says what it is, else after the last part of its name."""
+    if name == OPERAND_DISTRIBUTION:
+        return WORDS[str(value)]
     return str(value) if name in TOLD_APART else f"{name.rpartition('.')[2]} {value}"
 
 
@@ -157,7 +161,7 @@ class _Roles:
 def _roles(names: Sequence[str], rows: Sequence[PlotRow]) -> _Roles:
     """The device gives the colour and the scheme the mark where both differ; one column alone gives both.
 
-    A format that some schemes do not have belongs to the scheme.
+    A format that some schemes do not have belongs to the scheme, and so does a column with one value for each scheme.
     """
     rest = [name for name in names if name not in ("device", "scheme")]
     colour: tuple[str, ...] = ("device",) if "device" in names else ()
@@ -165,11 +169,20 @@ def _roles(names: Sequence[str], rows: Sequence[PlotRow]) -> _Roles:
     if mark and "format" in rest and any(row.get("format") is None for row in rows):
         rest.remove("format")
         mark = ("scheme", "format")
+    if mark:
+        of_scheme = [name for name in rest if _follows(name, "scheme", rows)]
+        rest = [name for name in rest if name not in of_scheme]
+        mark = (*mark, *of_scheme)
     if not mark and rest:
         mark = (rest.pop(0),)
     if not colour and rest:
         colour = (rest.pop(0),)
     return _Roles(colour or mark, mark or colour, tuple(rest))
+
+
+def _follows(name: str, other: str, rows: Sequence[PlotRow]) -> bool:
+    """Whether a column has one value for each value of another."""
+    return len({_key(row, (other, name)) for row in rows}) == len({_key(row, (other,)) for row in rows})
 
 
 def _key(row: PlotRow, names: Sequence[str]) -> tuple[Any, ...]:

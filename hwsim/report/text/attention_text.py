@@ -74,7 +74,7 @@ def _time(result: AttentionResult) -> list[str]:
     if result.tflops is not None and result.peak_fraction is not None:
         share = f"{percent(result.peak_fraction)} of the instruction's peak"
         pairs.append(("rate", f"{result.tflops:,.2f} TFLOP/s (2 x MACs / time), {share}"))
-    pairs.append(("state", state_text(result.state)))
+    pairs.append(("state", state_text(result.state, result.times.chip)))
     if result.measured is not None:
         expected = duration(float(f"{result.measured['expected_seconds']:.2g}"))
         pairs.append(

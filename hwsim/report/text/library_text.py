@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from hwsim.libraries.model.kernels import KernelModel, Library
 from hwsim.report.text.provenance_text import evidence_text, provenance_table
 from hwsim.report.text.words import facts, table
+
+if TYPE_CHECKING:
+    from hwsim.gemm.record import Gemm
 
 HEAD = ("kernel", "tile m x n", "K bytes", "warp", "accumulators", "stages", "used where", "evidence")
 
@@ -31,6 +35,16 @@ def library_text(library: Library) -> str:
 def kernel_text(kernel: str, slices: int) -> str:
     """A kernel, and how it divides K."""
     return f"{kernel}, {'K in one piece' if slices == 1 else f'K in {slices} slices'}"
+
+
+def kernel_of(gemm: Gemm) -> str | None:
+    """The kernel of a library that a record's product is of, and how it divides K; None where no library chose one."""
+    kernel = gemm.decided("kernel")
+    if kernel is None:
+        return None
+    cut = gemm.decided("split_k")
+    slices = len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value)
+    return kernel_text(str(kernel.value), slices)
 
 
 def sources_text(library: Library) -> str:

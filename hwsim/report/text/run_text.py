@@ -68,11 +68,13 @@ class Timed(Protocol):
 def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs: str, gemm: Gemm) -> str:
     """What is computed, in lines that need no result; `inputs` says where A and B came from. gemm: the record."""
     m, n, k = (count(size) for size in sizes)
-    work = plural(sizes[0] * sizes[1] * sizes[2], "MAC")
+    matrices = gemm.problem.matrices
+    work = plural(matrices * sizes[0] * sizes[1] * sizes[2], "MAC")
+    stack = f" in a stack of {count(matrices)}" if gemm.problem.lead and gemm.problem.image is None else ""
     return "\n".join(
         facts(
             [
-                ("problem", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}], {work}; {inputs}"),
+                ("problem", f"C[{m} x {n}] = A[{m} x {k}] B[{k} x {n}]{stack}, {work}; {inputs}"),
                 ("formats", formats_text(gemm)),
                 ("scheme", scheme),
                 ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
@@ -83,13 +85,18 @@ def problem_text(sizes: tuple[int, int, int], scheme: str, chip: Device, inputs:
 
 
 def formats_text(gemm: Gemm) -> str:
-    """The formats of A and B in memory, and of C."""
+    """The formats of A and B in memory, how many of their elements share a scale (rows x K), and the format of C."""
     a, b = gemm.problem.a.format, gemm.problem.b.format
     pieces = gemm.single.a_pieces, gemm.single.b_pieces
     if all(len(of_side) == 1 for of_side in pieces) and pieces[0][0].format == a == b:
         b = pieces[1][0].format  # operands of the unit's own formats, which may be two
     operands = f"A and B in {a}" if a == b else f"A in {a}, B in {b}"
-    return f"{operands}, C in {gemm.output} (--output FORMAT for another)"
+    scales = [
+        f", {name}'s scales {scale}"
+        for name, scale in (("A", gemm.problem.a.scale), ("B", gemm.problem.b.scale))
+        if scale is not None
+    ]
+    return f"{operands}{''.join(scales)}, C in {gemm.output} (--output FORMAT for another)"
 
 
 def run_text(result: Result, problem: str = "") -> str:
@@ -139,7 +146,8 @@ def _heading(result: Result) -> list[str]:
             pairs.append(
                 ("evidence" if what == "numerics" else "", f"{what}: {level}{f' ({caveat})' if caveat else ''}")
             )
-    pairs.append(("", f"every number's source: hwsim devices show {result.device} --sources"))
+    device = result.device if result.call is None else result.call.device.argument
+    pairs.append(("", f"every number's source: hwsim devices show {device} --sources"))
     return facts(pairs)
 
 
@@ -180,7 +188,7 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     """
     if result.seconds is None or result.state is None:
         return [("cycles", f"none: {result.timing_note}")]
-    state = ("state", state_text(result.state))
+    state = ("state", state_text(result.state, result.times.chip))
     if result.times.by_library:
         cycles = (
             f"none: {result.timing_note}" if result.cycles is None else f"{count(result.cycles)} cycles of the program"
@@ -198,9 +206,12 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
     return [*facts, ("rate", f"{result.tflops:,.2f} TFLOP/s (2mnk / time), {share}"), state]
 
 
-def state_text(state: TimingState) -> str:
-    """What a time is of, in words: the state of L2, the clock, and the kernels that are in it."""
-    parts = [f"L2 {STATES[state['l2']].meaning} (l2={state['l2']})"]
+def state_text(state: TimingState, chip: Device | None) -> str:
+    """What a time is of, in words: the state of L2 where the chip has one, the clock, and the kernels that are in it.
+    chip: None where no program was timed.
+    """
+    has_l2 = chip is None or chip.l2 is not None
+    parts = [f"L2 {STATES[state['l2']].meaning} (l2={state['l2']})" if has_l2 else "the device has no L2"]
     if state["clock_mhz"] is not None:
         limit = "" if state["power_limit_w"] is None else f", board of {state['power_limit_w']:,g} W"
         source = CLOCK_SOURCES[state["clock"]]

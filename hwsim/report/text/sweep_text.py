@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hwsim.report.text.words import cell_text, count, facts, plural, table
+from hwsim.request.declarations import DEFAULT_SCHEME
 
 if TYPE_CHECKING:
     from hwsim.studies.sweep import SweepTable
 
 MOST_ROWS = 40  # of the text; --out and the page have more
 MOST_REASONS = 10
+MOST_SHAPES = 4  # whose best points are named
+ALIKE = 0.01  # errors of points so near have no best one
+SEED, SIZES = "seed", ("m", "n", "k")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +71,66 @@ def is_number_column(sweep: SweepTable, name: str) -> bool:
 
 
 def lead_lines(sweep: SweepTable) -> list[str]:
-    """The fastest and the most accurate point, in words."""
+    """The fastest and the most accurate point of each shape, in words, and what errors contain beside the arithmetic's.
+
+    Seeds of a point count as their mean. Points of one shape whose errors differ by less than ALIKE have no best one.
+    """
+    lines = [*_best_lines(sweep, "tflops"), *_best_lines(sweep, "relative_frobenius")]
+    return [*lines, *_rounded(sweep)]
+
+
+def _best_lines(sweep: SweepTable, name: str) -> list[str]:
+    """The best points in a column: the highest rates, or the smallest errors."""
+    is_error = name == "relative_frobenius"
+    words = "most accurate" if is_error else "fastest"
+    shapes: dict[tuple[Any, ...], list[tuple[float, dict[str, Any]]]] = {}
+    for row in _means(sweep, name):
+        shapes.setdefault(tuple(row.get(side) for side in SIZES), []).append((float(row[name]), row))
+    if sum(len(points) for points in shapes.values()) < 2:
+        return []
+    varied = [column for column in sweep.parameters if len({str(row.get(column)) for row in sweep.rows}) > 1]
     lines = []
-    for name, words, least in (("tflops", "fastest", False), ("relative_frobenius", "most accurate", True)):
-        rows = [row for row in sweep.rows if _is_positive(row.get(name))]
-        if len(rows) > 1:
-            best = (min if least else max)(rows, key=lambda row: float(row[name]))
-            varied = [column for column in sweep.parameters if len({str(row.get(column)) for row in sweep.rows}) > 1]
-            point = ", ".join(f"{column} {shown(best[column])}" for column in varied if best.get(column) is not None)
-            number = f"{best[name]:.3e}" if least else f"{best[name]:,.4g} TFLOP/s"
-            lines.append(f"{words}: {point}: {number}")
-    return lines
+    for points in islice(shapes.values(), MOST_SHAPES):
+        value, best = (min if is_error else max)(points, key=lambda point: point[0])
+        others = [column for column in varied if column not in (SEED, *SIZES, "shape")]
+        at = [column for column in varied if column in (*SIZES, "shape") and best.get(column) is not None]
+        shape = f" at {', '.join(f'{column} {shown(best[column])}' for column in at)}" if at else ""
+        number = f"{value:.3e}" if is_error else f"{value:,.4g} TFLOP/s"
+        point = ", ".join(f"{column} {shown(best[column])}" for column in others if best.get(column) is not None)
+        if is_error and len(points) > 1 and max(other for other, _ in points) < (1 + ALIKE) * value:
+            lines.append(f"{words}{shape}: none, all {len(points)} points are within 1 % of {number}")
+        else:
+            lines.append(f"{words}{shape}: {f'{point}: ' if point else ''}{number}")
+    left = len(shapes) - MOST_SHAPES
+    return [*lines, f"{words} at {plural(left, 'more shape')}: in the table"] if left > 0 else lines
+
+
+def _means(sweep: SweepTable, name: str) -> Iterator[dict[str, Any]]:
+    """The rows with a positive value of a column; rows that differ in their seed alone are one, with the mean."""
+    apart = [column for column in sweep.parameters if column != SEED]
+    points: dict[str, list[dict[str, Any]]] = {}
+    for row in sweep.rows:
+        if _is_positive(row.get(name)):
+            points.setdefault(str([row.get(column) for column in apart]), []).append(row)
+    for rows in points.values():
+        yield rows[0] | {name: sum(float(row[name]) for row in rows) / len(rows)}
+
+
+def _rounded(sweep: SweepTable) -> list[str]:
+    """That errors contain a rounding of the operands, where a format was asked for and they are in a wider one."""
+    rows = [
+        row for row in sweep.rows if row.get("relative_frobenius") is not None and row.get("scheme") == DEFAULT_SCHEME
+    ]
+    formats = dict.fromkeys(
+        (str(row["memory_format"]), str(row["chosen_format"]))
+        for row in rows
+        if row.get("chosen_format") and row.get("memory_format") != row.get("chosen_format")
+    )
+    return [
+        f"errors contain the rounding of operands from {wide} to {narrow}, and times the cast; "
+        f"input_format: {narrow} (--input-format) leaves both out"
+        for wide, narrow in islice(formats, 1)
+    ]
 
 
 def refusals(sweep: SweepTable) -> list[tuple[str, str, str, str]]:

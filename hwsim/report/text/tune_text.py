@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from typing import IO, TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ FORMULAS = {
     "eq11": "the tile of SGEMM-cube's formula for least traffic (Eq. 11)",
     "tlp": "the tile of LE-GEMM's model of thread parallelism (Eq. 12 and 15)",
 }
+SAME_BITS_MEANING = "the best configuration that adds K in the default's order; the best of all adds it in another"
 #: A search times some tiles: of plain products on GPUs those of the vendor's library.
+SAME_BITS = "same bits"  # the row of the best configuration with the default's bits
 OTHER_TILES = "tiles outside the search may be faster (hwsim run --tile)"
 SHADES = " .:-=+*#%@"  # from far above the best to the best
 
@@ -36,13 +39,13 @@ SHADES = " .:-=+*#%@"  # from far above the best to the best
 def tune_text(landscape: Landscape) -> str:
     """The report of a search."""
     m, n, k = (count(size) for size in landscape.sizes)
-    ranked = landscape.ranked
+    ranked, stack = landscape.ranked, f" in a stack of {count(math.prod(landscape.lead))}" if landscape.lead else ""
     looked = f"{plural(len(ranked), 'configuration')} timed, {count(len(landscape.refused))} not legal"
     unfinished = "" if landscape.complete else "the search stopped at its budget (--budget): "
     lines = facts(
         [
             ("verdict", f"{unfinished}{gap_text(landscape)}"),
-            ("problem", f"C[{m} x {n}], K = {k}; {landscape.scheme} on {landscape.device}"),
+            ("problem", f"C[{m} x {n}], K = {k}{stack}; {landscape.scheme} on {landscape.device}"),
             ("searched", f"{looked}; least {landscape.quantity}"),
             ("state", state_text(landscape)),
         ]
@@ -53,6 +56,8 @@ def tune_text(landscape: Landscape) -> str:
     head = ("configuration", "time", "cycles", "MHz", "TFLOP/s", "HBM", *energy, "of best")
     right = range(2, len(head) + 1)
     lines += ["", *table(rows, ("", *head), right=right)]
+    if any(name == SAME_BITS for name, *_ in rows):
+        lines += [f"  {SAME_BITS}: {SAME_BITS_MEANING}"]
     lines += [f"  {name}: {FORMULAS[name]}" for name in landscape.analytic]
     groups = alike(landscape)
     if len(groups) > 1:
@@ -107,6 +112,10 @@ def gap_text(landscape: Landscape) -> str:
         name, same, beside = "the formula's choice", "the formula's choice is as good as the default", ""
     if low == high:
         return f"{same}: {words[0]}{beside}"
+    if _is_search(landscape) and landscape.best.has_same_bits is False:
+        unchanged = landscape.best_with_same_bits
+        quantity = _quantity(unchanged, landscape.objective)
+        beside = f"; it changes the bits: with the default's bits the best takes {quantity}{beside}"
     if low < high:
         if 1 - low / high < LEAST_SHARE:
             return f"the default is within {percent(LEAST_SHARE)} of {name}: {words[1]}{beside}"
@@ -153,11 +162,12 @@ def near_text(landscape: Landscape) -> str:
 
 
 def named_points(landscape: Landscape) -> list[tuple[str, TunedPoint]]:
-    """The points that have a name: the best (of a formula alone: its choice, which may not be the best), the default
-    and the formulas' choices.
+    """The points that have a name: the best (of a formula alone: its choice, which may not be the best), the best with
+    the default's bits where the best has others, the default and the formulas' choices.
     """
     first = "best" if _is_search(landscape) else "chosen"
-    return [(first, landscape.best), ("default", landscape.default), *landscape.analytic.items()]
+    unchanged = [] if landscape.best.has_same_bits is not False else [(SAME_BITS, landscape.best_with_same_bits)]
+    return [(first, landscape.best), *unchanged, ("default", landscape.default), *landscape.analytic.items()]
 
 
 def alike(landscape: Landscape) -> list[list[TunedPoint]]:

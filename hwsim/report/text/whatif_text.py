@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from hwsim.analysis.changed_numbers import ComparedMapping
 from hwsim.report.text.words import count, data, duration, percent, table
 
 if TYPE_CHECKING:
@@ -46,8 +47,16 @@ def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[t
     if before != after:
         rows.append(("clock under load", f"{before:,g} MHz", f"{after:,g} MHz", f"{after / before - 1:+.1%}"))
     time = "time of the program" if by_library else "time"
-    rows.append((time, duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"))
+    rows.append((time, *_times(seconds, later)))
+    if changed.old_mapping_seconds is not None:
+        rows.append(("  with the mapping of before", *_times(seconds, changed.old_mapping_seconds)))
+    if changed.new_mapping_seconds is not None and changed.new_mapping_seconds < seconds:
+        rows.append(("  with the new mapping in both", *_times(changed.new_mapping_seconds, later)))
     return rows
+
+
+def _times(seconds: float, later: float) -> tuple[str, str, str]:
+    return duration(seconds), duration(later), f"{later / seconds - 1:+.1%}"
 
 
 def _words(changed: ChangedNumbers, path: str) -> str:
@@ -55,10 +64,32 @@ def _words(changed: ChangedNumbers, path: str) -> str:
     return f"held by {changed.held[path]}" if path in changed.held else changed.beside.get(path, "")
 
 
+#: What was done with the mapping, in words.
+_HOW = {
+    ComparedMapping.SAME: "the mapping is kept: the one chosen anew takes no less time",
+    ComparedMapping.ANEW: "the mapping is chosen anew: it takes less time than the one of before",
+    ComparedMapping.FIXED: "the same program at the same clock: a saved record or a library fixes it",
+}
+
+
 def how_text(changed: ChangedNumbers) -> str:
-    """What was done with the kernel, in words."""
-    how = "the kernel is chosen anew" if changed.is_anew else "the same program at the same clock"
+    """What was done with the mapping, in words."""
+    how = _HOW[changed.mapping]
+    if changed.mapping == ComparedMapping.ANEW and changed.old_mapping_seconds is None:
+        how = "the mapping is chosen anew: the one of before does not fit"
     return f"with other numbers of the device: {how}"
+
+
+def about_mapping(changed: ChangedNumbers) -> str:
+    """What of a change is the new mapping's, as a sentence; empty where nothing is."""
+    if changed.mapping != ComparedMapping.ANEW:
+        return ""
+    if changed.new_mapping_seconds is None:
+        return "the new mapping does not fit without the change; hwsim tune looks for the best one that does"
+    saved = 1 - changed.new_mapping_seconds / changed.seconds[0]
+    if saved <= 0:
+        return ""
+    return f"{percent(saved)} are saved by the new mapping without the change too"
 
 
 def changed_text(changed: ChangedNumbers, *, by_library: bool = False) -> str:
@@ -69,6 +100,8 @@ def changed_text(changed: ChangedNumbers, *, by_library: bool = False) -> str:
         lines.append(
             f"  then most to gain from: {changed.bound.part} ({percent(changed.bound.saved)} if it took no time)"
         )
+    if words := about_mapping(changed):
+        lines.append(f"  {words}")
     return "\n".join(lines)
 
 

@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hwsim.errors import HwsimError, InputError, UnsupportedError
+from hwsim.evaluate.defaults import resolved
 from hwsim.formats import format_of
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.schedule import Schedule
 from hwsim.resolve.choice.cost import cost
 from hwsim.resolve.choice.predicted_error import Sample, normal_sample, predicted_error, sample_of
 from hwsim.resolve.planning import plan_for
@@ -152,6 +154,8 @@ def _foresee(
         planned = plan_for(
             chip, draft.scheme, Problem.of(input_format, *sizes), options.pop("format", None), options, operands
         )
+        if isinstance(planned.plan, Plan):
+            resolved(Schedule(), planned.plan, chip)  # refuses what the device's units cannot add
         draft.plan = planned.plan
         draft.error = predicted_error(planned.plan, chip, sample)
     except HwsimError as error:

@@ -17,8 +17,8 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.machines.l2_state import DEFAULT
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped
-from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.record_cost import PlanCost, cost_of
+from hwsim.resolve.slice_choice import with_best_mapping
 
 NATIVE = "native"  # the name of a plan of one product
 
@@ -51,14 +51,16 @@ def plan_record(
     options: Mapping[str, Any],
     schedule: Schedule | None = None,
     scales: tuple[OperandScale | None, OperandScale | None] = (None, None),
+    lead: tuple[int, ...] = (),
 ) -> Gemm:
-    """The mapped record of a plan for sizes (m, n, k). options: of the mapping. scales: of A and B.
+    """The mapped record of a plan for sizes (m, n, k). options: of the mapping. scales: of A and B. lead: leading
+    dimensions of a stack.
 
     Raises UnsupportedError and InputError as the dataflow does.
     """
-    problem = Problem.of(plan_input(plan), *sizes)
+    problem = Problem.of(plan_input(plan), *sizes, lead=lead)
     a, b = (replace(side, scale=scale) for side, scale in zip(problem.operands, scales, strict=True))
-    return searched(record_of(plan, chip, replace(problem, a=a, b=b), schedule), chip, options)
+    return with_best_mapping(record_of(plan, chip, replace(problem, a=a, b=b), schedule), chip, options)
 
 
 def plan_input(plan: Plan | Mixed) -> str:

@@ -1,22 +1,25 @@
 """Advice for a run without split-K: that split-K would be much faster.
 
 A vendor's library uses split-K where C has few tiles; a run here does only on request, because it changes bits. The
-advice covers plans of one product: the others are not GEMMs of a library. The module knows the dataflows' estimates,
-neither bits nor the timing machine.
+advice covers plans of one product: the others are not GEMMs of a library. The share of the time that it names is of
+simulated programs, as the run's own time is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.run_records import RunWarning
 from hwsim.dataflows.registry import dataflow
 from hwsim.gemm.plan import Mixed
+from hwsim.resolve.slice_choice import fastest_slices
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.gemm.record import Gemm
+    from hwsim.resolve.slice_choice import SliceChoice
 
 CODE = "k_not_cut"
 
@@ -28,11 +31,19 @@ def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWa
     is_single = not isinstance(gemm.plan, Mixed) and gemm.plan.products == 1
     if not is_single or gemm.decided("split_k") is not None or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
         return []
-    best = dataflow(device).split_k(gemm, device, options)
-    if best is None or best.share > best.advise_below:
+    estimate = dataflow(device).split_k(gemm, device, options)
+    if estimate is None or estimate.share > estimate.advise_below:
+        return []
+    best = slices_of_run(gemm, device, options)
+    if best is None or best.share > estimate.advise_below:
         return []
     message = (
-        f'K is in one piece: split_k="auto" takes {best.slices} slices and about {best.share:.0%} of the time (by '
-        "estimate); libraries cut K where C has few tiles, and the bits are others then"
+        f'K is in one piece: split_k="auto" takes {best.slices} slices and about {best.share:.0%} of the time '
+        "(simulated, without launches); libraries cut K where C has few tiles, and the bits are others then"
     )
     return [{"code": CODE, "count": best.slices, "message": message}]
+
+
+def slices_of_run(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SliceChoice | None:
+    """What `split_k="auto"` takes for a mapped record with K in one piece; None where nothing can be timed."""
+    return fastest_slices(replace(gemm, mapping=None, decisions=()), device, options)

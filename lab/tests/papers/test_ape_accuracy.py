@@ -97,6 +97,7 @@ def test_masks_that_cost_much_turn_verdicts(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_slow_unit_for_fp16_turns_verdicts_of_fig_8(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a quarter of the rate FP32-F needs more time than FP32-B."""
     chip, name = load("a100"), "mma.m16n8k16.f32.f16.f16.f32"

@@ -150,6 +150,7 @@ def test_energies_of_clusters_are_the_schemes(monkeypatch: pytest.MonkeyPatch) -
     assert verdicts(cluster_energies.measure("quick"))["fig10-energies-identical"] == "fails"
 
 
+@pytest.mark.slow
 def test_a_chain_whose_products_lose_digits_is_further_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """One sweep from the converged state, in BF16x9 and in plain BF16.
 

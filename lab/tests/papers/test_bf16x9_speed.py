@@ -104,6 +104,7 @@ def test_a_halved_matrix_rate_turns_the_gain(monkeypatch: pytest.MonkeyPatch, cl
     assert twice() == "fails"
 
 
+@pytest.mark.slow
 def test_a_dropped_product_turns_the_count(monkeypatch: pytest.MonkeyPatch, small: None, clean: None) -> None:
     """With all products it holds: test_verdicts_of_gains_peaks_and_special_values."""
     monkeypatch.setitem(runs.METHODS, "x9", {"scheme": "bf16x6"})

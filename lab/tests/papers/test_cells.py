@@ -226,6 +226,7 @@ def test_an_experiment_asks_for_no_cell_beside_those_that_it_lists(
     assert one.measure("quick") == found
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_gives_and_repeat_nothing(tmp_path: Path) -> None:
     def reproduced(folder: str, *more: str) -> dict[str, object]:
         command = [sys.executable, "-m", "hwsim", "reproduce", "bf16x9", "experiment:cluster-energies", "--json", *more]

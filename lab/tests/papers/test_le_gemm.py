@@ -119,6 +119,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(baselines, name, value)
 
 
+@pytest.mark.slow
 def test_baselines_that_load_fragments_straight_from_global_memory(small: None) -> None:
     found = verdicts("baselines") | verdicts("baselines-roofline") | verdicts("fragments")
     assert found["fig8-trend"] == found["fig9-mark-ooto-alike"] == "holds"

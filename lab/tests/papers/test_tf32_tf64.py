@@ -148,6 +148,7 @@ def test_a_dropped_product_of_tf32x3_turns_verdicts(monkeypatch: pytest.MonkeyPa
     assert found["sec2-2-dropped-product"] == found["fig2-accumulation"] == "fails"
 
 
+@pytest.mark.slow
 def test_a_halved_rate_turns_a_verdict_on_times(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts("projection")["sec2-4-performance-assumed"] == "order"
     chip = speed.tf64_device()

@@ -74,6 +74,7 @@ def test_fp32_on_a_910b3_is_as_in_the_paper_where_the_clock_falls():
     assert 1.05 * point.simulated < at_full_clock < 73.73  # the peak
 
 
+@pytest.mark.slow
 def test_native_fp32_is_flat_in_k_and_falls_when_all_sizes_grow():
     sweeps = {"k": [(4096, 4096, k) for k in (8192, 16384)], "m = n = k": [(n, n, n) for n in (4096, 12288)]}
     low, high, small, large = ascend910b.fig11(sweeps)

@@ -20,6 +20,7 @@ def joules(monkeypatch):
     return joules
 
 
+@pytest.mark.slow
 def test_the_energies_of_the_file_are_the_fitted_ones(joules):
     rows = list(joules.cases())
     assert {row.half for row in rows} == {"fit", "held"} and len(rows) == 34

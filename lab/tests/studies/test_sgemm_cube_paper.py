@@ -22,6 +22,7 @@ def points():
     return list(sweep(hwsim.matmul, fma_chain, size=48, exponents=(-12, -7, 0, 4)))
 
 
+@pytest.mark.slow
 def test_orderings_of_section_4_1(points):
     for point in points:
         errors = point.errors

@@ -4,11 +4,11 @@
     python lab/tools/measure/attention.py record-other  # the same of other shapes: attention_other_times.csv
     python lab/tools/measure/attention.py record-math   # of the math form: rows, then its kernels by PyTorch's profiler
     python lab/tools/measure/attention.py compare       # the tables, from the files
-    python lab/tools/measure/attention.py errors        # of attention_other_times.csv, by backend and width
+    python lab/tools/measure/attention.py errors        # of attention_other_times.csv and attention_math_times.csv
 
-attention_times.csv and attention_other_times.csv: own times, each of a series of calls between two CUDA events, with
-the SM clock that nvidia-smi reads after it. attention_rates.csv: rates that others published. A call is simulated at
-the clock that was read, where one was.
+attention_times.csv, attention_other_times.csv and attention_math_times.csv (the math form): own times, each of a series
+of calls between two CUDA events, with the SM clock that nvidia-smi reads after it. attention_rates.csv: rates that
+others published. A call is simulated at the clock that was read, where one was.
 """
 
 from __future__ import annotations
@@ -189,9 +189,10 @@ def compare() -> None:
 
 
 def errors() -> None:
-    """Print how far the simulated times of attention_other_times.csv are from the measured ones."""
+    """Print how far simulated times are from measured ones, by backend and width."""
     shares: dict[tuple[str, str], list[float]] = {}
-    for row in csv.DictReader((FOLDER / "attention_other_times.csv").open()):
+    files = ("attention_other_times.csv", "attention_math_times.csv")
+    for row in (row for name in files for row in csv.DictReader((FOLDER / name).open())):
         sizes: Any = tuple(int(row[name]) for name in ("batch", "heads", "key_heads", "queries", "keys", "width"))
         causal, clock = row["causal"] == "1", float(row["sm_mhz"])
         result = simulated(row["device"], row["backend"], sizes, causal=causal, clock_mhz=clock)
@@ -207,7 +208,7 @@ def ranges() -> None:
     load.
     """
     found: dict[tuple[str, bool], list[tuple[float, float]]] = {}
-    for name in ("attention_times.csv", "attention_other_times.csv"):
+    for name in ("attention_times.csv", "attention_other_times.csv", "attention_math_times.csv"):
         for row in csv.DictReader((FOLDER / name).open()):
             if (us := float(row["us"])) < LEAST_US:
                 continue

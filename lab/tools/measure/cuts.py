@@ -1,4 +1,5 @@
-"""How often split_k = "auto" cuts K where cuBLAS does, by the kernels in lab/hwsim_lab/configs/measured/gemm_times.csv.
+"""How often the estimate behind split_k = "auto" cuts K where cuBLAS does, by the kernels of the sets of times
+(lab/hwsim_lab/configs/measured/gemm_times.csv).
 
     python lab/tools/measure/cuts.py
 

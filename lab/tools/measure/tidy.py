@@ -48,6 +48,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "microbenchmarks": (*WHEN, "case", "quantity", "value"),
     "attention_times": ATTENTION,
     "attention_other_times": ATTENTION,
+    "attention_math_times": ATTENTION,
     "attention_rates": ("source", "device", "kernel", "format", "width", "causal", "queries", "tflops"),
     "h100_power": (
         "half", "what", "format", "m", "n", "k", "operands", "us", "sm_mhz", "power_w", "power_w_least", "power_w_most",

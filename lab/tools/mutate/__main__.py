@@ -39,16 +39,17 @@ COUNTED = ("killed", "survived", "passed")  # passed: some stages of tests, not 
 UNCOUNTED = ("same object", "no build", "error")
 
 NO_GPU = "--ignore=tests/golden/test_golden_recorder.py"  # where a GPU is, one for all processes
+MANIFEST = ("tests/manifest", "-m", "")  # its slow tests too: every run of the manifest
 KERNELS = ("tests/kernels",), ("tests/golden", "tests/arithmetic", NO_GPU), ("tests/evaluate", "tests/schemes")
 ENGINE = (
     ("tests/machines", "tests/program"),
-    ("tests/manifest",),
+    MANIFEST,
     ("tests/dataflows", "lab/tests/golden/test_golden_timing.py"),
 )
-LOWERING = ("tests/manifest",), ("tests/dataflows",), ("tests/schemes", "tests/cli")
-MACHINES = ("tests/machines", "tests/program"), ("tests/manifest",), ("tests/dataflows",), ("tests/trace", "tests/cli")
+LOWERING = MANIFEST, ("tests/dataflows",), ("tests/schemes", "tests/cli")
+MACHINES = ("tests/machines", "tests/program"), MANIFEST, ("tests/dataflows",), ("tests/trace", "tests/cli")
 RESOLVING = (
-    ("tests/manifest",),
+    MANIFEST,
     ("tests/libraries",),
     ("tests/schemes", "tests/formats"),
     ("tests/cli",),

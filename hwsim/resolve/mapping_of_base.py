@@ -1,0 +1,73 @@
+"""The mapping of one device on another: a device with other numbers takes the faster of two mappings.
+
+One is chosen for it; the other is the mapping that the device has without the changes. The module knows records,
+devices and predicted times; it chooses no mapping of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hwsim.devices import instruction
+from hwsim.devices.variants import at_clock
+from hwsim.errors import InputError, ProgramError, UnsupportedError
+from hwsim.gemm.record import Decision, DeviceId, Gemm
+from hwsim.resolve.mapping_choice import program_of
+from hwsim.resolve.record_cost import cost_of
+
+if TYPE_CHECKING:
+    from hwsim.devices.device import Device
+    from hwsim.program.ir import Program
+
+#: The decision of a record whose mapping is kept.
+OF_BASE = Decision(
+    "mapping", "kept", "estimate", "", "of the device without the changes: the one chosen anew takes no less time"
+)
+
+
+def base_of(device: Device) -> Device | None:
+    """The device whose numbers were changed, at the clock that was asked for; None for one as its file has it."""
+    base = device.changed_from
+    return base if base is None or device.asked_mhz is None else at_clock(base, device.asked_mhz)
+
+
+def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
+    """A mapped record of `base` on a device with other numbers, and its checked program.
+
+    None where no such program fits the device, or where an instruction of the mapping has another shape there.
+    """
+    if gemm.mapping is None or not _has_same_instructions(gemm, device, base):
+        return None
+    name = DeviceId(device.name, device.sha256, device.asked_mhz)
+    moved = replace(gemm, device=name, parts=tuple([replace(part, device=name) for part in gemm.parts]))
+    try:
+        return moved, program_of(moved, device)
+    except (InputError, ProgramError, UnsupportedError):
+        return None
+
+
+def faster_of(chosen: Gemm, of_base: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
+    """The record of the base on the device, and its program, where it takes no more time than the one chosen for the
+    device; else None. The records are of one plan.
+    """
+    if chosen.plan != of_base.plan or (chosen.mapping, chosen.schedule) == (of_base.mapping, of_base.schedule):
+        return None
+    moved = on_device(of_base, device, base)
+    if moved is None or cost_of(moved[0], device).seconds > cost_of(chosen, device).seconds:
+        return None
+    gemm, program = moved
+    return replace(gemm, decisions=(*gemm.decisions, OF_BASE)), program
+
+
+def _has_same_instructions(gemm: Gemm, device: Device, base: Device) -> bool:
+    """Whether the instructions of a mapping differ in times at most."""
+    assert gemm.mapping is not None
+    return all(
+        _without_times(instruction(device, kernel.instruction)) == _without_times(instruction(base, kernel.instruction))
+        for kernel in gemm.mapping.kernels
+    )
+
+
+def _without_times(model: Any) -> Any:
+    return model.model_copy(update={"timing": None})

@@ -1,0 +1,3 @@
+"""The fixture `cli`."""
+
+from command_line import cli  # noqa: F401
