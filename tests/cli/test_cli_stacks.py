@@ -30,7 +30,7 @@ def test_a_batch_is_a_stack_of_random_matrices(cli, tmp_path):
     done = cli(*RUN, *SIZES, "--batch", 3, "--seed", 4, "--out", tmp_path / "c.npy", "--json")
     c = np.load(tmp_path / "c.npy")
     assert done.code == 0 and c.shape == (3, 24, 20)
-    a, b = drawn(24, 20, 67, 4, "fp32", (3,))
+    a, b = drawn(24, 20, 67, 4, "fp32", lead=(3,))
     assert a.shape == (3, 24, 67) and not np.array_equal(a[0], a[1])
     for one, left, right in zip(c, a, b, strict=True):
         assert np.array_equal(one, hwsim.matmul(left, right, **CALL))

@@ -41,7 +41,8 @@ def test_without_operands_they_are_in_the_elements_format_and_no_other_one_is_al
     ):
         result = hwsim.run(**sizes, **options)
         assert result.gemm.problem.a.format == result.gemm.single.input_format == wanted
-        assert f"A and B in {wanted}, C in fp32" in formats_text(result.gemm)
+        words = f"A and B in {wanted}, A's scales 1 x 32 of ue8m0, B's scales 1 x 32 of ue8m0, C in fp32"
+        assert words in formats_text(result.gemm)
         assert "without launches, host and quantisation of A and B" in run_text(result)
     with pytest.raises(InputError, match=r"no kernel that quantises.*allowed: e4m3, e5m2; leave it out"):
         hwsim.run(**sizes, input_format="fp32")
@@ -51,7 +52,7 @@ def test_without_operands_they_are_in_the_elements_format_and_no_other_one_is_al
 def test_both_lines_on_formats_agree(cli, device, scheme):  # noqa: F811
     done = cli("run", "--device", device, "--scheme", scheme, "--m", "64", "--n", "64", "--k", "64", "--no-exact")
     assumed = re.search(r"no operands,\s+(\S+)\s+in memory assumed", done.out).group(1)
-    assert f"A and B in {assumed}, C in" in done.out
+    assert f"A and B in {assumed}, {'C' if scheme == 'ape-int16' else 'A'}" in done.out
 
 
 def test_elements_and_factors_by_hand_are_the_scheme_s_product():

@@ -103,7 +103,7 @@ class LayerRecord:
         """Root mean square distance from PyTorch's own product; None where nothing was compared."""
         return self.distances.mean
 
-    def to_dict(self, *, timing: bool) -> dict[str, Any]:
+    def to_dict(self, *, timing: bool = True) -> dict[str, Any]:
         """Plain data; cycles and seconds are None without timing."""
         names = (
             "calls",

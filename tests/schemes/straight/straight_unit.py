@@ -121,7 +121,9 @@ def codes(x: np.ndarray, fmt: str) -> np.ndarray:
         return np.ascontiguousarray(x).view(U32)
     if fmt == "fp64":
         return np.ascontiguousarray(x).view(U64)
-    return x.astype(np.int8).view(np.uint8) if fmt in ("int8", "int4") else x.astype(np.uint8)
+    if fmt == "int4":
+        return x.astype(np.int8).view(np.uint8) & 15
+    return x.astype(np.int8).view(np.uint8) if fmt == "int8" else x.astype(np.uint8)
 
 
 # The unit.
