@@ -200,7 +200,10 @@ def _descale(arrays: Sequence[AnyArray | None], heads: tuple[int, ...], format: 
         values = np.ones(heads, np.float32) if array is None else given_array(f"{name}_descale", array)
         if values.dtype != np.float32 or values.shape != heads:
             shown = f"{values.dtype} {values.shape}"
-            raise InputError(f"attention: {name}_descale is {shown}; allowed: float32 {heads}, one for each key head")
+            raise InputError(
+                f"attention: {name}_descale is {shown}; allowed: float32 {heads}, one for each key head; "
+                "convert with numpy.float32"
+            )
         factors.append(values.reshape(-1))
     return Descale(*factors)
 

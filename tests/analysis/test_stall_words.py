@@ -49,6 +49,12 @@ def test_semaphores_of_attention_have_words(name, arguments):
     assert_worded(hwsim.attention(zero, zero, zero, device=name, exact=False, mask=mask, **who))
 
 
+@pytest.mark.parametrize("buffer", ["part", "own", "whole"])
+def test_sums_that_cores_share_have_words(buffer):
+    """dataflows/tiled/shared_epilogue.py names them so."""
+    assert "sum" in stall_words(f"semaphore:{buffer}.full") and "keys" not in stall_words(f"semaphore:{buffer}.full")
+
+
 def assert_worded(result):
     """Every semaphore of the result's program has words of its own."""
     names = {semaphore.name for part in result.times.program.kernels for semaphore in part.semaphores}

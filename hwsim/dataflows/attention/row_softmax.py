@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hwsim.dataflows.vector_ops import VectorOps, link_engine, vector_of
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.softmax_sums import WORD, RowSum, SoftmaxKernels, SumStep
+from hwsim.host.multiples import round_up
 from hwsim.program.builder import KernelBuilder, Ring, StreamBuilder, blocks_of_share, distribute
 from hwsim.program.ir import ZERO, Affine, GlobalArray, GlobalTile, Kernel, LocalTile, one_of
 
@@ -97,7 +98,8 @@ class _RowSoftmax:
         else:
             raise UnsupportedError(
                 f"attention: the softmax of rows of {count:,} elements has no program on {self.device.name}: a row "
-                f"and its sums take {of_row + spare:,} bytes of {name}, which has {memory.capacity_bytes:,}"
+                f"and its sums take {of_row + spare:,} bytes of {name}, which has {memory.capacity_bytes:,}; leave "
+                "functional out: bits need no program"
             )
         if any(step.stride > 1 for order in orders for step in order.steps):
             rows = 1  # of which a column of vectors is one tile
@@ -109,7 +111,7 @@ class _RowSoftmax:
         align = self.device.memories[name].align_bytes
 
         def bytes_of_rows(columns: int) -> int:
-            return -(-(room.rows * columns * WORD + room.more) // align) * align
+            return round_up(room.rows * columns * WORD + room.more, align)
 
         for ring in RINGS:
             kernel.ring(ring.name, name, room.slots, bytes_of_rows(self.source.cols))

@@ -77,8 +77,8 @@ FUNCTIONS: Mapping[str, ElementFunction] = {
 POWERS: Mapping[float, tuple[str, Callable[[Tensor], Tensor]]] = {
     3: ("pow_3", lambda x: x * x * x),
     -2: ("pow_minus_2", lambda x: (x * x).reciprocal()),
-    0.5: ("sqrt", lambda x: elements("sqrt", x)),
-    -0.5: ("rsqrt", lambda x: elements("rsqrt", x)),
+    0.5: ("pow_half", lambda x: elements("sqrt", x)),
+    -0.5: ("pow_minus_half", lambda x: elements("rsqrt", x)),
 }
 OTHER_FORMS = ("gelu_tanh",)
 #: aten's operators among FUNCTIONS.

@@ -48,8 +48,11 @@ def _heading(result: AttentionResult, inputs: str, chosen: str) -> list[str]:
         width = f"{record.width} and {plural(record.value_width, 'element')}"
     queries = plural(record.queries, "query", "queries")
     sizes = f"{heads}{shared} of {width}, {queries}, {plural(record.keys, 'key')}{mask}"
+    formats = record.format
+    if record.result_format != formats:
+        formats += f" into {record.result_format}"
     pairs = [
-        ("problem", f"{sizes}; {record.format}; {inputs}"),
+        ("problem", f"{sizes}; {formats}; {inputs}"),
         ("work", f"{plural(record.useful_macs, 'MAC')} in both products"),
         ("device", f"{chip.name}: {chip.title}, {plural(chip.cores, 'core')} at {chip.clock_mhz:,g} MHz"),
         ("kernel", f"{result.backend}: {result.kernel}, {order.summary}"),

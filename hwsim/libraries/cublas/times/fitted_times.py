@@ -31,7 +31,7 @@ Key = tuple[int, str, bool, bool]
 class TimeRow:
     """Of kernels of one algorithm with operands of one format, with or without slices of K and a bias.
 
-    numbers: microseconds per quantity. gemms: recorded ones that it was fitted to. mean_error: relative, of GEMMs
+    numbers: microseconds per quantity. gemms: recorded ones that an earlier fit had. mean_error: relative, of GEMMs
     that are not in the fit; where few were recorded, of each quarter of a fit by the others. chips, batch_chips: on
     which they were recorded, and on which batches of them were.
     """
@@ -65,8 +65,7 @@ class FittedTimes:
     @property
     def why(self) -> str:
         """From what the numbers come, in words."""
-        error = f"mean error {100 * self.row.mean_error:.0f} %"
-        return f"fitted to {self.row.gemms} recorded GEMMs of such kernels, {error}"
+        return f"fitted to recorded GEMMs of such kernels, mean error {100 * self.row.mean_error:.0f} %"
 
     def efficiency(self, least: LeastTime) -> float:
         """The least time over the time of the call beyond a launch, more than 0 and at most 1."""
