@@ -34,6 +34,11 @@ DISTRIBUTIONS: Mapping[str, ElementDraw] = MappingProxyType(
 WORDS = MappingProxyType({NORMAL: "N(0, 1)", "uniform": "uniform in [-1, 1)", "positive": "uniform in [0, 1)"})
 
 
+def words_of_draw(distribution: str, format: str) -> str:
+    """What random elements for this format are, in words."""
+    return "uniform over all values of int16" if format == "int16" else WORDS[distribution]
+
+
 def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
     """A[m, k] and B[k, n] from N(0, 1), fp32."""
     rng = np.random.default_rng(seed)

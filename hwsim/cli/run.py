@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwsim.analysis.changed_numbers import ChangedNumbers
-from hwsim.analysis.inputs import WORDS
+from hwsim.analysis.inputs import words_of_draw
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
@@ -319,7 +319,8 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
     if arguments.no_exact:
         return f"no operands, {call.resolved.gemm.problem.a.format} in memory assumed"
     problem = call.options.problem
-    return f"A and B random {WORDS[problem.operand_distribution]}, seed {problem.seed}"
+    words = words_of_draw(problem.operand_distribution, call.resolved.gemm.problem.a.format)
+    return f"A and B random {words}, seed {problem.seed}"
 
 
 def read_record(path: Path) -> Any:

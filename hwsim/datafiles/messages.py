@@ -160,7 +160,7 @@ def _without_unit(value: Any) -> str:
         return ""
     number, prefix, unit = parts.groups()
     alone = f": {float(number) * PREFIXES[prefix]:g}" if unit in BYTES else ""
-    return f"; write the number without its unit, which the key names{alone}"
+    return f"; write the number without its unit, in the one that the key names{alone}"
 
 
 def _shown(node: Node) -> str:

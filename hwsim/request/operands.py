@@ -97,6 +97,11 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
         of_draw = scheme.input_formats[0] if in_memory is None else common_format(*in_memory)
+        if of_draw == "int16" and problem.operand_distribution != NORMAL:
+            raise InputError(
+                f"operand_distribution = {problem.operand_distribution!r}: random operands of int16 are uniform over "
+                "all values; leave it out, or give A and B"
+            )
         pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw, problem.operand_distribution, lead)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:

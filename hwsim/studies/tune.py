@@ -155,7 +155,10 @@ class _Search:
     def record(self, options: Mapping[str, Any]) -> Gemm:
         """The record with these options of the mapping, in the order of summation and the format of C that all have."""
         wanted, values = self.schedule or self.wanted, {**self.fixed, **options}
-        return plan_record(self.plan, self.chip, self.sizes, values, wanted, self.scales, self.lead)
+        is_open = self.schedule is None
+        return plan_record(
+            self.plan, self.chip, self.sizes, values, wanted, self.scales, self.lead, cuts_open_k=is_open
+        )
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
         """The sort key of a point; least at the best point."""

@@ -1,5 +1,6 @@
-"""The part of the manifest's cases that every run of the tests makes: each kind of case on each device, with each
-scheme and option, each format of each family of devices, each kind of operand in each format. The others are slow.
+"""The part of the manifest's cases that every run of the tests makes: each kind of case on each device, each scheme in
+each kind, each option once (texts and truth values: each value), each format of each family of devices, each kind of
+operand in each format. The others are slow.
 """
 
 from __future__ import annotations

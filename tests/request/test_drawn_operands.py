@@ -7,6 +7,7 @@ import pytest
 
 import hwsim
 from hwsim.analysis.inputs import drawn
+from hwsim.cli.command import main
 from hwsim.compute.call import sort_by_owner
 from hwsim.errors import InputError
 from hwsim.request.operands import operands_of
@@ -47,3 +48,11 @@ def test_a_result_says_of_which_distribution_its_operands_were() -> None:
     sizes = {"device": "h200", "m": 8, "n": 8, "k": 8}
     assert hwsim.run(**sizes, operand_distribution="positive").options["operand_distribution"] == "positive"
     assert "operand_distribution" not in hwsim.run(**sizes).options
+
+
+def test_int16_has_one_distribution_and_reports_say_it(capsys: pytest.CaptureFixture[str]) -> None:
+    call = {"m": 8, "n": 8, "k": 16, "device": "ascend910a", "scheme": "ape-int16"}
+    assert main(["run", *(f"--{name}={value}" for name, value in call.items())]) == 0
+    assert "uniform over all values of int16" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(InputError, match="random operands of int16 are uniform over all values; leave it out"):
+        hwsim.run(**call, operand_distribution="positive")

@@ -404,3 +404,12 @@ def test_without_matplotlib_it_says_what_to_do(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(UnsupportedError, match="pip install matplotlib"):
         plotting()
+
+
+def test_the_default_is_the_run_s_where_a_dataflow_cuts_k_by_itself():
+    """Narrow operands of few rows on a 910A: the run has slices, so the default of tune has them, and its bits."""
+    chip, sizes = hwsim.device("ascend910a"), {"m": 16, "n": 512, "k": 16384}
+    run = hwsim.run(device=chip, format="fp16", input_format="fp16", exact=False, **sizes)
+    assert run.gemm.schedule.split_k > 1
+    search = hwsim.tune(device=chip, format="fp16", budget=4, **sizes)
+    assert search.default.cycles == run.cycles and search.default.has_same_bits

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.engine_shares import engine_shares
-from hwsim.analysis.inputs import NORMAL, WORDS
+from hwsim.analysis.inputs import NORMAL, words_of_draw
 from hwsim.analysis.stall_words import ENGINE_WORDS, stall_words
 from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES
 from hwsim.analysis.verdict import lost_words
@@ -108,7 +108,8 @@ def _operands(result: Result) -> str:
         return f"none, {result.gemm.problem.a.format} in memory assumed"
     if result.seed is None:
         return "given"
-    return f"random {WORDS[result.options.get(OPERAND_DISTRIBUTION, NORMAL)]}, seed {result.seed}"
+    distribution = result.options.get(OPERAND_DISTRIBUTION, NORMAL)
+    return f"random {words_of_draw(distribution, result.gemm.problem.a.format)}, seed {result.seed}"
 
 
 def _errors(result: Result) -> PageSection:

@@ -16,7 +16,7 @@ from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule
 from hwsim.machines.l2_state import DEFAULT
 from hwsim.resolve.gemm_record import record_of
-from hwsim.resolve.mapping_choice import mapped
+from hwsim.resolve.mapping_choice import cut_where_open, mapped
 from hwsim.resolve.record_cost import PlanCost, cost_of
 from hwsim.resolve.slice_choice import with_best_mapping
 
@@ -52,15 +52,18 @@ def plan_record(
     schedule: Schedule | None = None,
     scales: tuple[OperandScale | None, OperandScale | None] = (None, None),
     lead: tuple[int, ...] = (),
+    *,
+    cuts_open_k: bool = False,
 ) -> Gemm:
     """The mapped record of a plan for sizes (m, n, k). options: of the mapping. scales: of A and B. lead: leading
-    dimensions of a stack.
+    dimensions of a stack. cuts_open_k: K is cut where a run that says nothing of slices cuts it.
 
     Raises UnsupportedError and InputError as the dataflow does.
     """
     problem = Problem.of(plan_input(plan), *sizes, lead=lead)
     a, b = (replace(side, scale=scale) for side, scale in zip(problem.operands, scales, strict=True))
-    return with_best_mapping(record_of(plan, chip, replace(problem, a=a, b=b), schedule), chip, options)
+    gemm = record_of(plan, chip, replace(problem, a=a, b=b), schedule)
+    return with_best_mapping(cut_where_open(gemm, chip, options) if cuts_open_k else gemm, chip, options)
 
 
 def plan_input(plan: Plan | Mixed) -> str:
