@@ -39,7 +39,7 @@ COUNTED = ("killed", "survived", "passed")  # passed: some stages of tests, not 
 UNCOUNTED = ("same object", "no build", "error")
 
 NO_GPU = "--ignore=tests/golden/test_golden_recorder.py"  # where a GPU is, one for all processes
-MANIFEST = ("tests/manifest", "-m", "")  # its slow tests too: every run of the manifest
+MANIFEST = ("tests/manifest",)
 KERNELS = ("tests/kernels",), ("tests/golden", "tests/arithmetic", NO_GPU), ("tests/evaluate", "tests/schemes")
 ENGINE = (
     ("tests/machines", "tests/program"),
