@@ -155,14 +155,19 @@ def test_a_larger_memory_keeps_the_mapping_where_the_one_chosen_anew_takes_longe
 
 @pytest.mark.searches
 def test_what_if_and_sweep_have_one_answer_and_what_if_says_what_is_the_mappings(tmp_path: Path) -> None:
-    """A row of C: the latency grows, another mapping is chosen, and it would be faster without the change too."""
+    """A quarter of the rate of HBM takes another mapping, slower without the change; a latency keeps the mapping."""
     file = new_device_file(tmp_path / "my.yaml", "accelerator", {})
-    sizes = {"m": 1, "n": 4096, "k": 4096}
+    sizes = {"m": 512, "n": 512, "k": 512}
     result = hwsim.run(device=file, format="fp16", exact=False, **sizes)
-    for value in (100, 400, 800, 1600):
-        found = result.with_numbers({"hbm.latency_ns": value})
-        study = {"devices": {"device": str(file), "set": {"hbm.latency_ns": value}}, "options": {"format": "fp16"}}
+    answers = {}
+    for name, value in (("hbm.latency_ns", 400), ("hbm.bytes_per_second", 200e9)):
+        found = answers[name] = result.with_numbers({name: value})
+        study = {"devices": {"device": str(file), "set": {name: value}}, "options": {"format": "fp16"}}
         (row,) = hwsim.sweep(study | sizes, jobs=1, cache=False).rows
         assert found is not None and row["cycles"] == found.cycles[1]
-        if found.old_mapping_seconds is not None:
-            assert found.mapping == "chosen anew" and found.seconds[1] <= found.old_mapping_seconds
+    kept, anew = answers.values()
+    assert kept.mapping == "kept" and kept.old_mapping_seconds is kept.new_mapping_seconds is None
+    assert anew.mapping == "chosen anew" and anew.seconds[1] < anew.old_mapping_seconds
+    assert anew.new_mapping_seconds > anew.seconds[0]
+    said = changed_text(anew)
+    assert "chosen anew" in said and "with the mapping of before" in said
