@@ -58,7 +58,7 @@ def test_reasons(reason, name):
 
 def outcome(folder, **variables):
     """What pytest says of the tests in a folder with this project's hooks."""
-    for name in ("conftest.py", "first_mapping.py", "extras.py", "required_extras.py"):
+    for name in ("conftest.py", "covering.py", "first_mapping.py", "extras.py", "required_extras.py"):
         text = (HERE / name).read_text(encoding="utf-8")
         (folder / name).write_text(text.replace("Path(__file__).parents[1]", f"Path({str(HERE.parent)!r})"))
     (folder / "pytest.ini").write_text("[pytest]\n")
