@@ -127,7 +127,8 @@ class Tree:
     def test(self, targets, seconds, left_out=(), first=True):
         """(the tests that failed, seconds): none where all pass, the first one alone with `first`.
 
-        Slow tests run too. left_out: tests not to run. Where pytest ends without a failed test, what it said counts as one.
+        Slow tests run too. left_out: tests not to run. Where pytest ends without a failed test, what it said counts as
+        one.
         """
         start = time.perf_counter()
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-m", "", *targets]
