@@ -116,7 +116,7 @@ def test_a_source_of_ones_own_is_offered_as_the_table_takes_it(cli):
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [("800 GB/s", ": 8e+11"), ("1.2TB/s", ": 1.2e+12"), ("3 GHz", "which the key names\n")],
+    [("800 GB/s", ": 8e+11"), ("1.2TB/s", ": 1.2e+12"), ("3 GHz", "in the one that the key names\n")],
 )
 def test_a_number_with_its_unit_is_refused_with_the_number_to_write(cli, number, said):
     refused = checked_variant(cli, f"hbm: {{bytes_per_second: {number}}}")
