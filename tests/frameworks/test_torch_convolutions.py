@@ -197,6 +197,23 @@ def test_pytorch_adds_a_bias_to_the_rounded_result_on_every_gpu(device: str) -> 
     assert not torch.equal(once, unrounded + bias[:, None, None])  # without a library it is the epilogue's
 
 
+@pytest.mark.parametrize("device", ["h100", "a100", "b200", "v100", "mi300x"])
+@pytest.mark.parametrize("channels", [8, 32])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+def test_pytorch_s_own_depthwise_kernel_adds_the_bias_before_it_rounds(device, channels, dilation, order) -> None:
+    """ConvParams::use_cudnn_depthwise of ATen: cuDNN takes what is stored channels last, and fp16 of 32 channels."""
+    fmt = torch.float16
+    generator = torch.Generator().manual_seed(2)
+    sizes = (2, channels, 9, 9), (channels, 1, 3, 3), (channels,)
+    x, w, bias = (torch.randn(*size, generator=generator).to(fmt) for size in sizes)
+    x, more = x.contiguous(memory_format=order), {"padding": 1, "groups": channels, "dilation": dilation}
+    with hwsim.torch.emulate(device=device, library="pytorch", measure_every=0):
+        alone, whole = (torch.nn.functional.conv2d(x, w, b, **more) for b in (None, bias))
+    is_cudnn_s = order == torch.channels_last or (channels == 32 and dilation == 1)
+    assert torch.equal(whole, alone + bias[:, None, None]) == (is_cudnn_s or device == "mi300x")
+
+
 def test_the_error_of_groups_is_of_all_of_them() -> None:
     """The first channel is dead: its group alone would have no error."""
     generator = torch.Generator().manual_seed(3)

@@ -53,6 +53,14 @@ def order_of(
     if arguments is None or arguments.get("library") is None:
         return ConvolutionOrder()
     is_apart = arguments["library"] == PYTORCH and arguments["device"].family in pytorch().convolution_bias_apart
+    is_nchw = not any(is_stored_last(tensor) for tensor in (image, other))
+    if (
+        arguments["library"] == PYTORCH
+        and shape is not None
+        and is_nchw
+        and _is_own_depthwise(shape, format_name(image.dtype), arguments["device"].family)
+    ):
+        return ConvolutionOrder()
     of_unit = ConvolutionOrder(adds_bias=is_apart)
     if shape is None or arguments["scheme"].name != NATIVE:
         return of_unit
@@ -61,12 +69,20 @@ def order_of(
     operand = format_name(image.dtype)
     switched = {} if settings.switches is None else settings.switches.arguments(chosen, place, operand)
     form = str(switched.get("format") or arguments.get("format") or operand)
-    is_nchw = not any(is_stored_last(tensor) for tensor in (image, other))
     call = ConvolutionCall(shape=shape, format=form, output=operand, direction=direction, is_nchw=is_nchw)
     try:
         return ConvolutionOrder(*convolution_library(arguments["library"], arguments["device"], call))
     except UnsupportedError:  # the record then counts the convolution as left out
         return of_unit
+
+
+def _is_own_depthwise(shape: ConvShape, operand: str, family: str) -> bool:
+    """Whether PyTorch's own kernel computes a convolution that is not stored channels last."""
+    rule = pytorch().depthwise
+    if family not in rule.families or not shape.groups == shape.channels > 1:
+        return False
+    is_simple = len(set(shape.stride)) == 1 and set(shape.dilation) == {1}
+    return operand not in rule.cudnn_operands or shape.channels < rule.cudnn_least_channels or not is_simple
 
 
 def is_stored_last(tensor: torch.Tensor) -> bool:

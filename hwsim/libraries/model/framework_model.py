@@ -167,6 +167,16 @@ class ComparedModel(StrictRecord):
     rules: NameList
 
 
+class DepthwiseModel(StrictRecord):
+    """Where a framework's own kernel computes depthwise convolutions that are not stored channels last, and adds the
+    bias before it rounds. cudnn_operands: but for these, with at least so many channels, one stride and no dilation.
+    """
+
+    families: NameList
+    cudnn_operands: NameList
+    cudnn_least_channels: PositiveInt
+
+
 class OutputsModel(StrictRecord):
     """Formats of results: where nothing else is asked for, and with a bias."""
 
@@ -177,7 +187,7 @@ class OutputsModel(StrictRecord):
 class Framework(StrictRecord):
     """A framework's calls and routes: the first that fits holds. backward: other formats of gradients' products.
     tf32_families: where the switches of fp32 products count; emulating_families: where BF16x9 is one of them.
-    convolution_bias_apart: where PyTorch adds a convolution's bias to the rounded result.
+    convolution_bias_apart: where PyTorch adds a convolution's bias to the rounded result. depthwise: where it does not.
     cublas_row_scales: families on which cuBLAS multiplies FP8 with scales of rows. outputs: by format of the operands.
     softmax, layer_norm, row_sums: its own kernels. functions: of single elements, by group; a power is named by its
     exponent. compared: chips whose results the kernels of some rules have, by name.
@@ -194,6 +204,7 @@ class Framework(StrictRecord):
     tf32_families: NameList
     emulating_families: NameList
     convolution_bias_apart: NameList
+    depthwise: DepthwiseModel
     cublas_row_scales: NameList
     narrow_sums: NarrowSumsModel
     promoting: PromotingModel
