@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 def entry_points(*, group: str) -> tuple[EntryPoint, ...]:
     """The entry points of a group. The metadata of every installed distribution is read for them, which takes
-    milliseconds, so once for a group and a state of the import path.
+    milliseconds, so once for all groups and a state of the import path.
     """
-    return _entry_points(group, _import_path())
+    return tuple(_all_entry_points(_import_path()).select(group=group))
 
 
 def loaded(points: Iterable[EntryPoint], read: Callable[[EntryPoint], T], what: str) -> dict[str, T]:
@@ -57,9 +57,9 @@ def object_of(kind: type[T]) -> Callable[[EntryPoint], T]:
     return read
 
 
-@lru_cache(maxsize=8)
-def _entry_points(group: str, _path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    return tuple(importlib.metadata.entry_points(group=group))
+@lru_cache(maxsize=2)
+def _all_entry_points(_path: tuple[tuple[str, int], ...]) -> EntryPoints:
+    return importlib.metadata.entry_points()
 
 
 def _import_path() -> tuple[tuple[str, int], ...]:
