@@ -11,8 +11,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints
-from typing import TypeVar
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import SelectableGroups
 
 T = TypeVar("T")
 
@@ -21,7 +24,7 @@ def entry_points(*, group: str) -> tuple[EntryPoint, ...]:
     """The entry points of a group. The metadata of every installed distribution is read for them, which takes
     milliseconds, so once for all groups and a state of the import path.
     """
-    return tuple(_all_entry_points(_import_path()).select(group=group))
+    return _entry_points(group, _import_path())
 
 
 def loaded(points: Iterable[EntryPoint], read: Callable[[EntryPoint], T], what: str) -> dict[str, T]:
@@ -57,8 +60,13 @@ def object_of(kind: type[T]) -> Callable[[EntryPoint], T]:
     return read
 
 
-@lru_cache(maxsize=2)
-def _all_entry_points(_path: tuple[tuple[str, int], ...]) -> EntryPoints:
+@lru_cache(maxsize=8)
+def _entry_points(group: str, path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    return tuple(_of_all_groups(path).select(group=group))
+
+
+@lru_cache(maxsize=1)
+def _of_all_groups(_path: tuple[tuple[str, int], ...]) -> SelectableGroups:
     return importlib.metadata.entry_points()
 
 

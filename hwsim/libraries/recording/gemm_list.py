@@ -42,7 +42,8 @@ def drawn_wide(seed: int, index: int, m: int, n: int, k: int, block: int) -> tup
 
     def values(*shape: int) -> NDArray[np.float32]:
         powers = rng.integers(-6, 1, shape, np.int8)
-        return rng.standard_normal(shape, np.float32) * _POWERS[powers + 6]
+        scaled: NDArray[np.float32] = rng.standard_normal(shape, np.float32) * _POWERS[powers + 6]
+        return scaled
 
     sizes = len(rows), len(columns)
     return rows, columns, values(sizes[0], k), values(k, sizes[1]), values(sizes[1]), values(*sizes)
