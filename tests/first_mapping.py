@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).parent
 #: Folders of tests of bits, programs, and what is said of a run.
 FOLDERS = {"analysis", "backend", "cli", "dataflows", "evaluate", "machines", "plots", "program", "report_page"}
-FOLDERS |= {"schedules", "schemes", "studies"}
+FOLDERS |= {"request", "schedules", "schemes", "studies", "trace"}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -28,6 +28,7 @@ from hwsim.result import Result, plain
 from hwsim.schemes import Scheme, scheme_of
 from hwsim.studies.questions import tune
 from hwsim.studies.sweep import sweep
+from hwsim.studies.sweep_pool import ERRORS as ERROR_COLUMNS
 
 SIZES = (256, 512, 1024, 2048, 4096, 8192)
 DEPTHS = (16, 64, 256, 1024, 4096)
@@ -71,6 +72,8 @@ def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]],
     for index, (scheme, form, options) in enumerate(ways):
         shares = None if progress is None else _part_of(progress, index, len(ways))
         axes = options | ({OPERAND_DISTRIBUTION: arguments.operand_distribution} if exact else {})
+        if exact and scheme != AUTO and arguments.y in (None, *ERROR_COLUMNS):
+            axes["timing"] = [False]  # bits alone: no mapping changes them
         table_of_way = sweep(study | {"schemes": [scheme], "options": axes}, progress=shares).rows
         rows += [_named(row, form, is_drawn_in_it=bool(arguments.drawn_in_format)) for row in table_of_way]
     _say_refused(rows)

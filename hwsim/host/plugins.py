@@ -12,14 +12,17 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib.metadata import EntryPoint
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import SelectableGroups
 
 T = TypeVar("T")
 
 
 def entry_points(*, group: str) -> tuple[EntryPoint, ...]:
     """The entry points of a group. The metadata of every installed distribution is read for them, which takes
-    milliseconds, so once for a group and a state of the import path.
+    milliseconds, so once for all groups and a state of the import path.
     """
     return _entry_points(group, _import_path())
 
@@ -58,8 +61,13 @@ def object_of(kind: type[T]) -> Callable[[EntryPoint], T]:
 
 
 @lru_cache(maxsize=8)
-def _entry_points(group: str, _path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    return tuple(importlib.metadata.entry_points(group=group))
+def _entry_points(group: str, path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    return tuple(_of_all_groups(path).select(group=group))
+
+
+@lru_cache(maxsize=1)
+def _of_all_groups(_path: tuple[tuple[str, int], ...]) -> SelectableGroups:
+    return importlib.metadata.entry_points()
 
 
 def _import_path() -> tuple[tuple[str, int], ...]:

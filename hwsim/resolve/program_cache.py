@@ -44,7 +44,7 @@ class ProgramCache:
 
     def put(self, device: Device, digest: str, program: Program) -> None:
         """Add a program, which also keeps the device alive, and drop the oldest ones beyond the limits."""
-        length = sum(1 for kernel in program.kernels if kernel.original is None for _ in kernel.instrs())
+        length = sum(len(list(kernel.instrs())) for kernel in program.kernels if kernel.original is None)
         with self.lock:
             self.checked.discard((id(device), digest))
             self.entries[id(device), digest] = device, program, length

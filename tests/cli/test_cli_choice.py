@@ -92,14 +92,15 @@ def test_tune_plot(cli, tmp_path):
 
 
 def test_sensitivity(cli):
-    words = ("sensitivity", "--device", "ascend910a", "--scheme", "sgemm-cube", *SMALL)
-    done = cli(*words)
+    of_ascend = cli("sensitivity", "--device", "ascend910a", "--scheme", "sgemm-cube", *SMALL, "--json").json
+    words = ("sensitivity", "--device", "h200", "--format", "bf16", *SMALL)
+    done, of_h200 = cli(*words), cli(*words, "--json").json
     assert done.code == 0 and "25.0 % less and more" in done.out
-    found = cli(*words, "--json").json
-    assert found["schema"] == "hwsim.sensitivity/1" and (found["m"], found["n"], found["k"]) == (64, 96, 64)
-    moved = [x["moved"] for x in found["numbers"]]
-    assert moved == sorted(moved, reverse=True) and moved[0] > 0
-    assert found["numbers"][0]["path"] in done.out
+    for found in (of_ascend, of_h200):
+        assert found["schema"] == "hwsim.sensitivity/1" and (found["m"], found["n"], found["k"]) == (64, 96, 64)
+        moved = [x["moved"] for x in found["numbers"]]
+        assert moved == sorted(moved, reverse=True) and moved[0] > 0
+    assert of_h200["numbers"][0]["path"] in done.out
 
 
 def test_sensitivity_refused(refused):

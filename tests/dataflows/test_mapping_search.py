@@ -35,7 +35,9 @@ PRODUCTS = [
     ("ascend910a", "markidis", (208, 160, 304)),
     ("ascend910b3", "bf16x6", (112, 176, 292)),
 ]
-LONG = {("h200", "ootomo-tf32"), ("mi250", "quantensor"), ("ascend910a", "markidis")}  # tune takes seconds of them
+#: tune takes seconds of them; of their families there are others, but of mi250's.
+LONG = {("h200", "ootomo-tf32"), ("h800", "markidis"), ("v100", "markidis"), ("mi250", "quantensor")}
+LONG |= {("ascend910a", "markidis")}
 
 
 def plan_of(device, scheme, sizes):

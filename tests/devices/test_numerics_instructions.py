@@ -98,15 +98,33 @@ def test_native_formats_name_instructions_of_that_format(device):
         assert model.d in ("fp32", "fp64", "int32")
 
 
-@pytest.mark.parametrize(("device", "key"), EVERY)
-def test_one_output_equals_the_reference(device, key):
-    """Structured codes through dot, and through mma of whole tiles where the kernels compute it."""
+def specs(device, key):
+    """Of an instruction's first formats, and where it takes several of two others: a full name and what it computes."""
+    chip = load(device)
+    model = chip.matrix_instructions[key]
+    pairs = [(model.a, model.b), *([(model.formats[-1], model.formats[0])] if model.formats else [])]
+    found = [devices.example(chip, key, a=a, b=b) for a, b in pairs]
+    return [(a, b, name, devices.dot_spec(chip, name)) for (a, b), name in zip(pairs, found, strict=True)]
+
+
+def computes(device, key):
+    """What an instruction computes: instructions of one name that are equal in it have one number."""
+    model = load(device).matrix_instructions[key]
+    of = key, *specs(device, key), str(model.operand_rounding), str(model.sparsity)
+    return NUMBERS.setdefault(of, len(NUMBERS))
+
+
+NUMBERS = {}
+
+
+@pytest.mark.covering("number")
+@pytest.mark.parametrize(("device", "key", "number"), [(*one, computes(*one)) for one in EVERY])
+def test_one_output_equals_the_reference(device, key, number):
+    """Structured codes through dot. Of chips whose instruction computes the same, every run takes one."""
     chip = load(device)
     model = chip.matrix_instructions[key]
     rng = np.random.default_rng(zlib.crc32(key.encode()))
-    for a_format, b_format in [(model.a, model.b), *([(model.formats[-1], model.formats[0])] if model.formats else [])]:
-        name = devices.example(chip, key, a=a_format, b=b_format)
-        spec = devices.dot_spec(chip, name)
+    for a_format, b_format, name, spec in specs(device, key):
         assert (spec.a, spec.b) == (a_format, b_format)
         blocks = model.k // model.scale_block if model.scale_block else 0
         cases = 40 if blocks else 12

@@ -88,6 +88,7 @@ def computed(model, x, modules, has_gradients, **settings):
     return [y.detach(), *gradients], run
 
 
+@pytest.mark.covering("pattern", "has_gradients")
 @pytest.mark.parametrize("has_gradients", [False, True])
 @pytest.mark.parametrize("pattern", ["conv", "back", "encoder.self_attn*"])
 def test_a_plain_layer_in_compiled_code_is_pytorch_s_own_with_its_gradients(pattern, has_gradients):

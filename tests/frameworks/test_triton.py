@@ -56,9 +56,13 @@ def run(a, bt, tile, device="h100", precision="tf32", imprecise=-1, **launch):
     return d.numpy(), emulation
 
 
-@pytest.mark.parametrize("key", sorted(kernels("triton")))
-def test_a_kernel_gives_an_h100s_bits(key):
-    _, fmt, precision, imprecise, sizes, tile = key.split()
+@pytest.mark.covering(("fmt", "precision", "imprecise"), ("fmt", "tile"))
+@pytest.mark.parametrize(
+    ("key", "fmt", "precision", "imprecise", "sizes", "tile"),
+    [(key, *key.split()[1:]) for key in sorted(kernels("triton"))],
+    ids=sorted(kernels("triton")),
+)
+def test_a_kernel_gives_an_h100s_bits(key, fmt, precision, imprecise, sizes, tile):
     (m, n, k), blocks = (tuple(map(int, x.split("x"))) for x in (sizes, tile))
     rows, columns = picked(m, 8, 1), picked(n, 8, 2)  # other rows change none
     a, bt = tensor(operand(61, m, k, fmt, only=rows), fmt), tensor(operand(62, n, k, fmt, only=columns), fmt)

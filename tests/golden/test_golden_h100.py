@@ -142,9 +142,11 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("key", PRODUCTS)
-def test_fp64_as_cublas_emulates_it(key: str) -> None:
-    tag, sizes, spread = key.removeprefix("emulated ").split()
+@pytest.mark.covering(("tag", "spread"), "sizes")
+@pytest.mark.parametrize(
+    ("key", "tag", "sizes", "spread"), [(key, *key.removeprefix("emulated ").split()) for key in PRODUCTS], ids=PRODUCTS
+)
+def test_fp64_as_cublas_emulates_it(key: str, tag: str, sizes: str, spread: str) -> None:
     m, n, k = map(int, sizes.split("x"))
     expected = DGEMM[key]
     a, b = wide(drawn(51, m, k, "fp64"), m, k, spread), drawn(52, n, k, "fp64").T

@@ -10,7 +10,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import yaml
 
 import hwsim
 import hwsim.api
+from hwsim.datafiles.yaml_text import LOADER
 from hwsim.resolve.mapping_choice import facts_of
 
 HERE = Path(__file__).parent
@@ -79,29 +79,24 @@ def write(path: Path, rows: Mapping[str, Row], version: str = hwsim.__version__)
 
 def accepted() -> tuple[list[dict[str, Any]], dict[str, Row]]:
     """Entries of changed.yaml, and the values that they stand for: {id: {field: value}}."""
-    entries = yaml.safe_load(CHANGED.read_text(encoding="utf-8")) or []
+    entries = yaml.load(CHANGED.read_text(encoding="utf-8"), LOADER) or []
     values = json.loads(VALUES.read_text(encoding="utf-8")) if VALUES.exists() else {}
     return entries, values
 
 
-def covers(entry: Mapping[str, Any], name: str, field: str) -> bool:
-    """Whether an entry of changed.yaml is about this field of this run."""
-    return field in entry["fields"] and _pattern(entry["ids"]).match(name) is not None
-
-
-@cache
-def _pattern(ids: str) -> re.Pattern[str]:
-    """A pattern of ids; fnmatch keeps fewer than changed.yaml has, and would compile each again and again."""
-    return re.compile(fnmatch.translate(ids))
+def covered(entry: Mapping[str, Any], values: Mapping[str, Row]) -> set[tuple[str, str]]:
+    """The accepted values that an entry of changed.yaml is about: (id of a run, field)."""
+    is_of = re.compile(fnmatch.translate(entry["ids"])).match
+    names = [name for name in values if is_of(name)]
+    return {(name, field) for name in names for field in entry["fields"] if field in values[name]}
 
 
 def expected() -> dict[str, Row]:
     """The first recording, with the accepted values in the place of its own."""
     entries, values = accepted()
     rows = read(MANIFEST)
-    for name, fields in values.items():
-        own = {x: y for x, y in fields.items() if any(covers(entry, name, x) for entry in entries)}
-        rows[name] = rows.get(name, {}) | own
+    for name, field in set[tuple[str, str]]().union(*(covered(entry, values) for entry in entries)):
+        rows.setdefault(name, {})[field] = values[name][field]
     return rows
 
 

@@ -351,6 +351,17 @@ def test_every_device_scheme_and_format_is_drawn(monkeypatch, tmp_path, capsys):
     assert any("slope" in word for word in legend(seeds)) and "K u, u = 2^-24 (fp32), slope 1.00" in legend(seeds)
 
 
+def test_errors_are_drawn_without_times_unless_these_are_asked_for(tmp_path, capsys):
+    def rows(*more):
+        words = ["error-over-k", "--device", "a100", "--at", "16", "64", "--json", "-q", *more]
+        assert main(["plot", *words, "--out", str(tmp_path / "x.svg")]) == 0
+        return json.loads(capsys.readouterr().out)["rows"]
+
+    of_errors, timed = rows(), rows("--y", "cycles")
+    assert [row["cycles"] for row in of_errors] == [None, None] and all(row["cycles"] for row in timed)
+    assert [row["relative_frobenius"] for row in of_errors] == [row["relative_frobenius"] for row in timed]
+
+
 def test_operands_in_the_format_show_the_arithmetic_alone(monkeypatch, tmp_path, capsys):
     words = ["error-over-k", "--device", "h100", "--format", "e4m3", "--at", "64"]
     cast, own = (drawn(monkeypatch, tmp_path, *words, *more) for more in ([], ["--drawn-in-format"]))

@@ -22,6 +22,7 @@ from hwsim.libraries import scheme_calls
 from hwsim.resolve import mapping_choice, mapping_search, planning, resolver
 from hwsim.resolve.choice import cost
 
+pytestmark = pytest.mark.searches
 SIZE = 256
 MADE_ONCE = {"record_of": 1, "check": 1, "search": 1}  # the program by the search
 #: What is counted: where a name is looked up when it is called.

@@ -99,27 +99,38 @@ def test_the_late_start_of_cores_is_among_what_is_varied():
     assert start.cycles_high - start.cycles_low == pytest.approx(wide, abs=2)
 
 
-@pytest.fixture
-def mine(tmp_path):
-    return str(new_device_file(tmp_path / "mine.yaml", "accelerator", {}))
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    return str(new_device_file(tmp_path_factory.mktemp("devices") / "mine.yaml", "accelerator", {}))
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What the command said of sizes, for all tests here."""
+    return {}
 
 
 COMPUTE, MEMORY = {"m": 1024, "n": 1024, "k": 1024}, {"m": 1, "n": 4096, "k": 4096}
 
 
-def of_command(cli, device, sizes):
-    words = [word for name, size in sizes.items() for word in (f"--{name}", size)]
-    found = cli("sensitivity", "--device", device, "--format", "fp16", *words, "--json").json
-    return found, {number["path"]: number for number in found["numbers"]}
+@pytest.fixture
+def of_command(cli, mine, said):
+    def found(sizes):
+        words = [word for name, size in sizes.items() for word in (f"--{name}", size)]
+        if (key := tuple(sizes.values())) not in said:
+            said[key] = cli("sensitivity", "--device", mine, "--format", "fp16", *words, "--json").json
+        return said[key], {number["path"]: number for number in said[key]["numbers"]}
+
+    return found
 
 
 @pytest.mark.searches
-def test_a_clock_moves_the_time_of_what_it_bounds(mine, cli):
+def test_a_clock_moves_the_time_of_what_it_bounds(of_command):
     """Cycles would say the opposite: they stay where the engines bound, and grow where the memory does."""
-    _, compute = of_command(cli, mine, COMPUTE)
+    _, compute = of_command(COMPUTE)
     clock = compute["clock_mhz"]
     assert clock["seconds_low"] > 1.2 * clock["seconds"] and clock["seconds_high"] < 0.87 * clock["seconds"]
-    _, memory = of_command(cli, mine, MEMORY)
+    _, memory = of_command(MEMORY)
     clock, rate = memory["clock_mhz"], memory["hbm.bytes_per_second"]
     assert abs(clock["seconds_high"] / clock["seconds"] - 1) < 0.01 < 0.2 < rate["moved"]
     assert clock["cycles_high"] > 1.2 * clock["cycles"]
@@ -127,9 +138,9 @@ def test_a_clock_moves_the_time_of_what_it_bounds(mine, cli):
 
 @pytest.mark.searches
 @pytest.mark.parametrize("sizes", [COMPUTE, MEMORY])
-def test_the_ends_are_those_of_what_if_and_sweep(mine, cli, sizes):
+def test_the_ends_are_those_of_what_if_and_sweep(mine, of_command, sizes):
     """One rule for the mapping: the faster of the one chosen for the number and the one of before."""
-    found, numbers = of_command(cli, mine, sizes)
+    found, numbers = of_command(sizes)
     result = hwsim.run(device=mine, format="fp16", exact=False, **sizes)
     assert found["seconds"] == result.seconds and {"cores", "memories.ACC.capacity_bytes"} <= set(numbers)
     for path in ("cores", "hbm.latency_ns", "links.GM_SRAM.bytes_per_cycle"):
@@ -142,7 +153,7 @@ def test_the_ends_are_those_of_what_if_and_sweep(mine, cli, sizes):
 
 
 @pytest.mark.searches
-def test_a_mapping_that_takes_as_long_as_the_one_chosen_is_kept(mine, cli):
+def test_a_mapping_that_takes_as_long_as_the_one_chosen_is_kept(of_command):
     """Of 20 cores the one chosen anew takes as many cycles as the one of 16."""
-    _, numbers = of_command(cli, mine, COMPUTE)
+    _, numbers = of_command(COMPUTE)
     assert not numbers["cores"]["is_new_high"] and numbers["cores"]["is_new_low"]

@@ -7,7 +7,7 @@ gives the cycles.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,21 @@ class Candidates:
     tiles: Tiles
     fused: Tiles
     buffers: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Grids:
+    """Several grids: the sides and layers of each, as columns."""
+
+    rows: Tiles
+    cols: Tiles
+    layers: Tiles
+
+    @classmethod
+    def of(cls, grids: Sequence[CoreGrid]) -> _Grids:
+        """These grids, in their order."""
+        sides = np.array([(grid.rows, grid.cols, grid.layers) for grid in grids], np.int64)
+        return cls(sides[:, :1], sides[:, 1:2], sides[:, 2:])
 
 
 def grids(cores: int, slices: int = 1) -> list[CoreGrid]:
@@ -74,32 +89,33 @@ class CoupledEstimate:
         if device.hbm is not None and device.hbm.bytes_per_second:
             self.hbm_rate = device.hbm.bytes_per_second / self.clock_hz
 
-    def best(self, candidates: Candidates, among: Iterable[CoreGrid]) -> tuple[int, CoreGrid, float]:
+    def best(self, candidates: Candidates, among: Sequence[CoreGrid]) -> tuple[int, CoreGrid, float]:
         """The candidate's number and the grid with the least estimated cycles, and these.
 
         Where L2 or HBM bounds several, those count by the cycles of a core; then ties go to the first grid.
         """
-        ranked = []
-        for number, grid in enumerate(among):
-            of_core, shared = self.cycles(candidates, grid)
-            cycles = np.maximum(of_core, shared)
-            at = int(np.lexsort((of_core, cycles))[0])
-            ranked.append((float(cycles[at]), float(of_core[at]), number, at, grid))
-        cycles_least, _, _, at, grid = min(ranked, key=lambda entry: entry[:3])
-        return at, grid, cycles_least
+        cycles, of_core = self._of_grids(candidates, among)
+        least = cycles.min()
+        number, at = np.unravel_index(np.where(cycles == least, of_core, math.inf).argmin(), cycles.shape)
+        return int(at), among[int(number)], float(least)
 
-    def ranked(self, candidates: Candidates, among: Iterable[CoreGrid]) -> list[tuple[float, int, CoreGrid]]:
-        """Of each candidate the estimated cycles, its number and its best grid; the fewest first."""
-        best: dict[int, tuple[float, float, int, CoreGrid]] = {}
-        for number, grid in enumerate(among):
-            of_core, shared = self.cycles(candidates, grid)
-            for at, rank in enumerate(zip(np.maximum(of_core, shared).tolist(), of_core.tolist(), strict=True)):
-                entry = *rank, number, grid
-                best[at] = min(best.get(at, entry), entry, key=lambda entry: entry[:3])
-        return sorted(((entry[0], at, entry[3]) for at, entry in best.items()), key=lambda entry: entry[:2])
+    def ranked(self, candidates: Candidates, among: Sequence[CoreGrid]) -> Iterator[tuple[float, int, CoreGrid]]:
+        """Of each candidate the estimated cycles, its number and its best grid, as `best`; the fewest first."""
+        cycles, of_core = self._of_grids(candidates, among)
+        least = cycles.min(axis=0)
+        numbers = np.where(cycles == least, of_core, math.inf).argmin(axis=0)
+        for at in np.argsort(least, kind="stable").tolist():
+            yield float(least[at]), at, among[int(numbers[at])]
 
-    def cycles(self, candidates: Candidates, grid: CoreGrid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimated cycles of each candidate on `grid`, for one term: of the busiest core, and of L2 and HBM."""
+    def _of_grids(
+        self, candidates: Candidates, among: Sequence[CoreGrid]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimated cycles of each grid (rows) and candidate (columns): in all, and of the busiest core."""
+        of_core, shared = self.cycles(candidates, _Grids.of(among))
+        return np.maximum(of_core, shared), of_core
+
+    def cycles(self, candidates: Candidates, grid: _Grids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Estimated cycles of each candidate on each grid, for one term: of the busiest core, and of L2 and HBM."""
         limits, buffers = self.limits, candidates.buffers
         b_m, b_k, b_n = candidates.tiles.T
         rows, cols, steps = -(-self.m // b_m), -(-self.n // b_n), -(-self.k // b_k)
@@ -155,7 +171,7 @@ class CoupledEstimate:
         return of_core + edges, shared + waits + edges
 
     def _shared(
-        self, blocks: tuple[Tiles, Tiles], drawn: tuple[Tiles, Tiles, Tiles], grid: CoreGrid
+        self, blocks: tuple[Tiles, Tiles], drawn: tuple[Tiles, Tiles, Tiles], grid: _Grids
     ) -> NDArray[np.float64]:
         """Cycles of L2 and HBM for all cores and all of K. A block that cores read at the same time is fetched once.
 

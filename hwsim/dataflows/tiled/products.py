@@ -168,8 +168,9 @@ def check(design: KernelDesign) -> None:
     for length in design.kernel.interleaves:
         if blocking.k % length:
             raise InputError(f"tile k = {blocking.k}; allowed: multiples of interleave = {length}")
-    scaled = any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages)
-    if scaled and unit.scale_input_d is None:
+    if unit.scale_input_d is not None:
+        return
+    if any(stage.scale_exponent for term in design.kernel.terms for stage in term.stages):
         raise UnsupportedError(
             f"device {design.device.name}: {design.unit_name} does not scale its accumulator (scale-input-d)"
         )

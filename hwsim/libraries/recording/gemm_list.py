@@ -29,6 +29,9 @@ def drawn(seed: int, index: int, m: int, n: int, k: int) -> tuple[NDArray[Any], 
     return rows, columns, values(len(rows), k), values(k, len(columns)), values(len(columns))
 
 
+_POWERS = np.exp2(np.arange(-6, 1), dtype=np.float32)  # exact
+
+
 def drawn_wide(seed: int, index: int, m: int, n: int, k: int, block: int) -> tuple[NDArray[Any], ...]:
     """(rows, columns, A rows, B columns, bias of the columns, C of the block) of a block of at most `block` rows and
     columns: as `drawn`, in float32, which takes a third of the time.
@@ -38,8 +41,9 @@ def drawn_wide(seed: int, index: int, m: int, n: int, k: int, block: int) -> tup
     columns = np.sort(rng.choice(n, min(n, block), replace=False))
 
     def values(*shape: int) -> NDArray[np.float32]:
-        powers = rng.integers(-6, 1, shape, np.int8).astype(np.int32)
-        return np.ldexp(rng.standard_normal(shape, np.float32), powers)
+        powers = rng.integers(-6, 1, shape, np.int8)
+        scaled: NDArray[np.float32] = rng.standard_normal(shape, np.float32) * _POWERS[powers + 6]
+        return scaled
 
     sizes = len(rows), len(columns)
     return rows, columns, values(sizes[0], k), values(k, sizes[1]), values(sizes[1]), values(*sizes)

@@ -16,7 +16,7 @@ from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
 
 FOLDER = Path(__file__).parents[2] / "tools" / "fuzz"
-COUNTS = {"devices": 50, "options": 40, "goldens": 200, "programs": 15, "records": 50, "libraries": 150}
+COUNTS = {"devices": 30, "options": 25, "goldens": 200, "programs": 10, "records": 25, "libraries": 150}
 GOOD = {
     "devices": "both",
     "options": "both",

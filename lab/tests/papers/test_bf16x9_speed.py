@@ -80,6 +80,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "SIX_SIZES", (768, 1024, 1280, 1536, 1792, 2048))
 
 
+@pytest.mark.slow
 def test_verdicts_of_gains_peaks_and_special_values(small: None) -> None:
     found = verdicts("gains") | verdicts("peaks") | verdicts("special-values")
     assert found["intro-nine-term-net-speedup"] == found["section2-bf16x6-time"] == "holds"

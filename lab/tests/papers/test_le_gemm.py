@@ -129,6 +129,7 @@ def test_baselines_that_load_fragments_straight_from_global_memory(small: None) 
     assert found["table2-fragments"] == "holds"
 
 
+@pytest.mark.slow
 def test_baselines_with_a_pipeline_turn_the_speed(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: plain products staged in shared memory are ahead of three products of LE-GEMM. As they are:
     test_baselines_that_load_fragments_straight_from_global_memory.

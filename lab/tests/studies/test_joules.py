@@ -38,7 +38,7 @@ def test_gemms_that_were_not_fitted_draw_what_was_measured(joules):
     energies = {name: table.mac_pj[name].measured for name in joules.MATRIX}
     energies |= {"static": table.static_watts.measured, "hbm": table.hbm_pj_per_byte.measured}
     energies |= {"lanes": table.lane_fma_pj.measured, "l2": 14.0, "shared": 1.0}
-    held = [row for row in joules.cases() if row.half == "held" and row.what.startswith("gemm")]
+    held = [row for row in joules.cases(half="held") if row.what.startswith("gemm")]
     errors = [abs(joules.joules(row, energies) / row.seconds / row.watts - 1) for row in held]
     assert len(errors) >= 12 and sum(errors) / len(errors) < 0.07 and max(errors) < 0.13
 

@@ -42,11 +42,11 @@ class Case:
     counts: dict[str, float]
 
 
-def cases(path: Path = TABLE) -> Iterator[Case]:
-    """The rows of a table of power.py, without those of zeros."""
+def cases(path: Path = TABLE, half: str | None = None) -> Iterator[Case]:
+    """The rows of a table of power.py, without those of zeros. half: the rows of this half alone."""
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            if row["operands"] == "zeros":
+            if row["operands"] == "zeros" or half not in (None, row["half"]):
                 continue
             seconds = float(row["us"]) * 1e-6
             what = " ".join(filter(None, (row["what"], row["format"], row["m"], row["n"], row["k"])))
