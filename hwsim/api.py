@@ -255,7 +255,7 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
         call=ChangeableCall(request.device, None)
         if is_saved
         else ChangeableCall(
-            request.device,
+            request.device if call.device is None else call.device,
             partial(times_with_numbers, call),
             partial(on_matrix_unit, call),
             None if has_output(call) else partial(times_in_output, call),
