@@ -36,7 +36,8 @@ OF_LIBRARY = tuple(option.name for option in LIBRARY)
 @dataclass(frozen=True, slots=True)
 class TuneCall:
     """A search's problem: sizes m, n and k, the stack's leading dimensions, the plan, the format of C (None: the
-    plan's), scales of A and B, and the options of the mapping that stay as given.
+    plan's), scales of A and B, and the options of the mapping that stay as given. of_run: the options of hwsim.run by
+    name, with the format in memory, that all configurations share.
     """
 
     sizes: tuple[int, int, int]
@@ -45,6 +46,7 @@ class TuneCall:
     output: str | None
     scales: tuple[OperandScale | None, OperandScale | None]
     fixed: Mapping[str, Any]
+    of_run: Mapping[str, Any]
 
 
 def tune_call(chip: Device, scheme: Scheme, options: Mapping[str, Any]) -> TuneCall:
@@ -69,6 +71,7 @@ def tune_call(chip: Device, scheme: Scheme, options: Mapping[str, Any]) -> TuneC
         sorted_options.epilogue.output,
         scales_of_scheme(scheme),
         sorted_options.mapping.values,
+        asked if scheme.quantizes is not None else asked | {"input_format": in_memory},
     )
 
 
