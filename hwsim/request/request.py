@@ -86,7 +86,9 @@ def request_of(
     Raises InputError for a schedule that is none, or that says something else than the epilogue's options.
     """
     is_exact = options.machine.exact
-    if not is_exact:  # else what computes them looks at C and the bias
+    if is_exact:
+        _check_values(options.epilogue)
+    else:  # else what computes them looks at C and the bias
         _check_added(options.epilogue, operands)
     assumed = _assumed(scheme, options, is_chosen=is_chosen)
     epilogue = options.epilogue
@@ -124,12 +126,19 @@ def request_of(
     )
 
 
+def _check_values(epilogue: EpilogueOptions) -> None:
+    """Raise InputError where C or the bias is said to be there, and their values are needed."""
+    for name in ("c", "bias"):
+        if getattr(epilogue, name) is True:
+            raise InputError(f"{name} = True: without values it is for cycles alone (exact=False); give its values")
+
+
 def _check_added(epilogue: EpilogueOptions, operands: ProductOperands) -> None:
     """Raise InputError for a C or a bias that is not of the product's sizes."""
     m, n, _ = operands.sizes
-    if epilogue.c is not None:
+    if epilogue.c is not None and epilogue.c is not True:
         checked_c(epilogue.c, (*operands.lead, m, n))
-    if epilogue.bias is not None:
+    if epilogue.bias is not None and epilogue.bias is not True:
         checked_bias(epilogue.bias, n)
 
 
