@@ -180,7 +180,12 @@ SCHEME = (
     ),
 )
 EPILOGUE = (
-    Option("c", ADDED, None, "C of alpha A B + beta C: (..., m, n), typed, or bit patterns of the output format; true: any, for cycles alone"),
+    Option(
+        "c",
+        ADDED,
+        None,
+        "C of alpha A B + beta C: (..., m, n), typed, or bit patterns of the output format; true: any, of cycles alone",
+    ),
     Option("alpha", NUMBER, None, "factor of the product", default_text="1"),
     Option("beta", NUMBER, None, "factor of C", default_text="1 where a C is given, else 0"),
     Option("bias", ADDED, None, "(n,) values, one added to each column; true: any, for cycles alone"),

@@ -73,7 +73,9 @@ def test_slices_are_said_as_they_run(monkeypatch):
     assert notice["count"] == running and f"takes {running} slices" in notice["message"]
 
 
-@pytest.mark.parametrize("how", [{"split_k": 10}, {"schedule": {"split_k": 10}}, {"schedule": {"split_k": 10}, "split_k": 10}])
+@pytest.mark.parametrize(
+    "how", [{"split_k": 10}, {"schedule": {"split_k": 10}}, {"schedule": {"split_k": 10}, "split_k": 10}]
+)
 def test_a_record_has_the_slices_that_run(how):
     call = {"m": 16, "n": 64, "k": 2112, "device": "h200", "format": "fp16"}
     asked, same = hwsim.run(**call, **how), hwsim.run(**call, split_k=9)
