@@ -121,7 +121,7 @@ def execute(arguments: argparse.Namespace) -> int:
             "device_sha256": chip.sha256,
             "scheme": arguments.scheme,
             "options": landscape.scheme_options,
-            "call": landscape.call | {"device": arguments.device, "scheme": arguments.scheme},
+            "call": {**landscape.call, "device": arguments.device, "scheme": arguments.scheme},
         }
         record |= {} if output is None else {"output": output}
         record |= {"l2": landscape.l2}

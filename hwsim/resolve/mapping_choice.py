@@ -141,9 +141,8 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any
     """The record with split-K into this number of slices ("auto": the number with the least estimated time)."""
     schedule = gemm.schedule
     is_split = schedule.split_k != 1 or schedule.slice_k is not None
-    is_same = slices != AUTO and schedule in (
-        replace(schedule, split_k=slices),
-        schedule.with_slices_of(gemm.problem.k, int(slices)),
+    is_same = slices == schedule.split_k or (
+        slices != AUTO and schedule == schedule.with_slices_of(gemm.problem.k, int(slices))
     )
     if is_split and not is_same:
         raise InputError(f"split_k = {slices!r}, but the schedule says how K is cut; leave one out")

@@ -31,9 +31,9 @@ def base_of(device: Device) -> Device | None:
     has it.
     """
     base = device.changed_from
-    if base is None or device.asked_mhz is not None:
-        return None if base is None else at_clock(base, device.asked_mhz)
-    return base if device.asked_watts is None else at_power(base, device.asked_watts)
+    if base is not None and device.asked_mhz is not None:
+        return at_clock(base, device.asked_mhz)
+    return base if base is None or device.asked_watts is None else at_power(base, device.asked_watts)
 
 
 def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
