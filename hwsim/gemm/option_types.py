@@ -125,7 +125,9 @@ def _array(value: Any) -> Any:
 
 def _added(value: Any) -> Any:
     """An array as `_array`, or True: there is one, whose values are not needed."""
-    return True if value is True else _array(value)
+    if isinstance(value, bool | str | bytes) and value is not True:
+        raise ValueError("an array, or True for cycles alone")
+    return value
 
 
 def _indices(value: Any) -> Any:
@@ -239,6 +241,7 @@ OWN_MESSAGE = (
     "tile",
     "pair",
     "array",
+    "added",
     "indices",
     "places",
     "elements",
