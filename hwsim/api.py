@@ -134,7 +134,7 @@ Args:
     a: real matrix (m, k), any strides, or a stack (..., m, k); None: N(0, 1) by `seed` in fp32 or `input_format`; with
         exact=False sizes alone will do.
     b: real matrix (k, n), or a stack (..., k, n), whose leading dimensions broadcast with `a`'s.
-    c: (..., m, n), numbers or bit patterns of the output format.
+    c: (..., m, n), numbers or bit patterns of the output format; True with exact=False: any.
     device: a name, the path of a YAML file, a mapping of that shape, or a Device.
     scheme: a name, a Scheme, or "auto": the fastest with a predicted error of at most `error_target`.
     gemm: a resolved record (or the mapping of its JSON) to do again, instead of scheme and options. Its device is
@@ -255,7 +255,7 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
         call=ChangeableCall(request.device, None)
         if is_saved
         else ChangeableCall(
-            request.device,
+            request.device if call.device is None else call.device,
             partial(times_with_numbers, call),
             partial(on_matrix_unit, call),
             None if has_output(call) else partial(times_in_output, call),

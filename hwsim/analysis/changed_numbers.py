@@ -44,6 +44,7 @@ class ComparedMapping(StrEnum):
 
     SAME = "kept"  # the one of before: the choice for the changed device is the same, or takes more time
     ANEW = "chosen anew"  # it takes less time than the one of before, or that one does not fit
+    OF_LIBRARY = "of the library"  # of the kernel that the library runs on the changed device, whatever it takes
     FIXED = "fixed"  # by a saved record or a library
 
 
@@ -61,12 +62,12 @@ class ChangedNumbers:
     """Cycles before and after a change of the device's numbers.
 
     numbers: {path: (value before, value after)}, in the device file's units; the instructions that the program executes
-    come first. cycles: before, after, in cycles of each
-    device's core clock. clock_mhz: that clock, under the load. seconds: the same in seconds. bound: the part whose
-    absence would then save most, None where none saves anything. mapping: of the changed device; a fixed one is timed
-    at the same clock. old_mapping_seconds: with the mapping of before, where it fits and another one was chosen.
-    new_mapping_seconds: of the device without the changes in that other mapping, where it fits there. held:
-    {path: the number that keeps its change from saving time}, where that is known.
+    come first. cycles: before, after, in cycles of each device's core clock. clock_mhz: that clock, under the load.
+    seconds: the same in seconds; of the program where the call's time is a library's. bound: the part whose absence
+    would then save most, None where none saves anything. mapping: of the changed device; a fixed one is timed at the
+    same clock. old_mapping_seconds: with the mapping of before, where it fits and another one was chosen.
+    new_mapping_seconds: of the device without the changes in that other mapping, where it fits there. held: {path: the
+    number that keeps its change from saving time}, where that is known.
     """
 
     numbers: dict[str, tuple[float, float]]
@@ -168,20 +169,22 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     after = anew(new_numbers)
     if after.program is None or after.chip is None or after.cycles is None or after.seconds is None:
         raise InputError(f"what-if: {', '.join(numbers)}: there are no cycles then: {after.note}")
-    is_same = are_mapped_alike(times.program.gemm, after.program.gemm)
+    assert times.program.gemm is not None and after.program.gemm is not None
+    mapping = ComparedMapping.OF_LIBRARY if after.program.gemm.library is not None else ComparedMapping.ANEW
+    if are_mapped_alike(times.program.gemm, after.program.gemm):
+        mapping = ComparedMapping.SAME
     changed_call = ChangedNumbers(
         _used_first(numbers, after.program, device),
         (times.cycles, after.cycles),
         (times.chip.clock_mhz, after.chip.clock_mhz),
-        (times.seconds, after.seconds),
+        (_program_seconds(times), _program_seconds(after)),
         _bound(after.program, after.chip, after.l2),
-        mapping=ComparedMapping.SAME if is_same else ComparedMapping.ANEW,
+        mapping=mapping,
         held=_held(after.program, after.chip, numbers, after.l2, after.cycles) if after.cycles == times.cycles else {},
         beside=beside,
     )
-    if changed_call.mapping == ComparedMapping.SAME or call.in_mapping is None or times.by_library:
+    if mapping == ComparedMapping.SAME or call.in_mapping is None:
         return changed_call
-    assert times.program.gemm is not None and after.program.gemm is not None
     old = call.in_mapping(times.program.gemm, {}, new_numbers)
     new = call.in_mapping(after.program.gemm, new_numbers, {})
     return replace(
@@ -189,6 +192,12 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
         old_mapping_seconds=None if old is None else old.seconds,
         new_mapping_seconds=None if new is None else new.seconds,
     )
+
+
+def _program_seconds(times: Times) -> float:
+    """The seconds of a call's program: a library's times are of the chip as it is."""
+    assert times.seconds is not None and times.cycles is not None and times.chip is not None
+    return times.cycles / (times.chip.clock_mhz * 1e6) if times.by_library else times.seconds
 
 
 def are_mapped_alike(before: Gemm | None, after: Gemm | None) -> bool:

@@ -299,7 +299,7 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
     """What the schedules order otherwise."""
     if left.gemm is None or right.gemm is None:
         return
-    schedules = [side.gemm.schedule.to_dict() for side in (left, right) if side.gemm is not None]
+    schedules = [_order_of(side.gemm) for side in (left, right) if side.gemm is not None]
     is_cut = any(schedule.get("split_k") != 1 or schedule.get("slice_k") for schedule in schedules)
     for name, words in _ORDER.items():
         if name == "slice_multiple" and not is_cut:
@@ -311,6 +311,14 @@ def _of_orders(names: tuple[str, str], left: UnitSide, right: UnitSide) -> Itera
     outputs = [side.gemm.output for side in (left, right) if side.gemm is not None]
     if outputs[0] != outputs[1]:
         yield f"{names[0]} gives {outputs[0]}, {names[1]} {outputs[1]}"
+
+
+def _order_of(gemm: Gemm) -> dict[str, Any]:
+    """The settings of a record's schedule, with the number of slices where lengths say how K is cut."""
+    schedule = gemm.schedule
+    if schedule.slice_k is None:
+        return schedule.to_dict()
+    return schedule.to_dict() | {"split_k": len(schedule.slice_lengths(gemm.problem.k))}
 
 
 def _setting(value: object) -> str:

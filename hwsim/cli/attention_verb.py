@@ -16,7 +16,7 @@ from hwsim.attending.attention_result import AttentionResult
 from hwsim.cli.matrices import read_array
 from hwsim.cli.option_flags import positive, whole
 from hwsim.cli.progress import progress_bar
-from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
+from hwsim.cli.trace_options import check_trace, gantt_asked_for, most_waited, trace_asked_for
 from hwsim.compute.attention_call import BACKEND_ENDING, BACKENDS, LIBRARIES, backend_named
 from hwsim.compute.math_kernel import FORMATS as FORMATS_OF_PYTORCH
 from hwsim.errors import InputError, UnsupportedError
@@ -211,7 +211,7 @@ def _written(arguments: argparse.Namespace, result: AttentionResult) -> list[str
     if arguments.trace is not None:
         trace = trace_asked_for(arguments, result.traced)
         trace.write(arguments.trace)
-        notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
+        notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions{most_waited(trace)}")
     if arguments.out is not None:
         assert result.out is not None and result.codes is not None
         array = result.out if result.out.dtype in (np.float16, np.float32) else result.codes

@@ -109,8 +109,8 @@ def _plain(batch_class: BatchClass) -> dict[str, Any]:
         "count": len(batch_class.sizes_m),
         "kernel": batch_class.choices[0].family,
         **batch_class.choices[0].numbers,
-        "split_k": batch_class.choices[0].split_k,
-        "kernels": [{"kernel": choice.family, "split_k": choice.split_k} for choice in batch_class.choices],
+        "split_k": batch_class.choices[0].slices,
+        "kernels": [{"kernel": choice.family, "split_k": choice.slices} for choice in batch_class.choices],
         "known": batch_class.choices[0].known,
         "equal_rows": batch_class.has_equal_rows,
         "confidence": round(fmean(batch_class.confidences), 4),
@@ -204,7 +204,7 @@ def _class_lines(classes: list[BatchClass]) -> list[str]:
 
 def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
     """Families with their slices, which add in the same order."""
-    texts = [kernel_text(choice.family, choice.split_k) for choice in choices[:KERNELS]]
+    texts = [kernel_text(choice.family, choice.slices) for choice in choices[:KERNELS]]
     texts += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
     return ", or ".join(texts)
 
@@ -230,7 +230,7 @@ def _or(advice: list[str]) -> list[str]:
 def _without_slices(classes: list[BatchClass], sizes: list[int], call: Mapping[str, Any]) -> list[str]:
     """The advice to forbid slices of K, where the library takes some and has fewer classes without them."""
     switch = PYTORCH_SWITCHES.get(call["format"])
-    has_slices = any(choice.split_k > 1 for batch_class in classes for choice in batch_class.choices)
+    has_slices = any(choice.slices > 1 for batch_class in classes for choice in batch_class.choices)
     if len(classes) < 2 or switch is None or not has_slices or call.get("reductions") is not None:
         return []
     try:

@@ -12,7 +12,7 @@ from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS
 from hwsim.cli.help_text import add_mapping_help, add_scheme_help
 from hwsim.cli.matrices import read_array
 from hwsim.cli.verb_parser import VerbParser, add_flag
-from hwsim.gemm.option_types import ARRAY, TRUTH
+from hwsim.gemm.option_types import ADDED, ARRAY, TRUTH, OptionType
 from hwsim.request.declarations import Declared, declared_by_name
 from hwsim.schemes import scheme_of
 
@@ -123,10 +123,16 @@ def _add(parser: argparse.ArgumentParser, group: Any, entries: list[Declared]) -
         dest=DEST + first.option.name,
         metavar="|".join(dict.fromkeys(values)),
         help="\n".join(entry.text for entry in entries).replace("%", "%%"),
-        type=Path if types == {ARRAY} else None,
-        # `--functional` alone means true
-        **({"nargs": "?", "const": "true"} if types == {TRUTH} else {}),
+        type=Path if types <= {ARRAY, ADDED} else None,
+        **_alone(types),
     )
+
+
+def _alone(types: set[OptionType]) -> dict[str, Any]:
+    """What a flag without a value means: true; of C and the bias that there is one, whatever its values."""
+    if types == {TRUTH}:
+        return {"nargs": "?", "const": "true"}
+    return {"nargs": "?", "const": True} if types == {ADDED} else {}
 
 
 def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -136,7 +142,10 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     for key, value in vars(arguments).items():
         if key.startswith(DEST) and value is not None:
             name = key.removeprefix(DEST)
-            values[name] = read_array(name, value) if isinstance(value, Path) else _read(declarations[name], value)
+            if value is True:
+                values[name] = True
+            else:
+                values[name] = read_array(name, value) if isinstance(value, Path) else _read(declarations[name], value)
     return values
 
 

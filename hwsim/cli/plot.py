@@ -39,7 +39,7 @@ MOST_INCHES = 100
 PlotRows = list[dict[str, Any]]
 Draw = Callable[[argparse.Namespace, Any], tuple[Any, PlotRows]]
 WAYS = ("device", "scheme", "format")
-LINES = ("y", "slopes", "bound", "bound_format")
+LINES = ("y", "slopes", "slope_range", "bound", "bound_format")
 ERRORS = (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "drawn_in_format", *LINES)
 DEFAULTS = {
     "device": ["h200"],
@@ -151,7 +151,11 @@ def _say_refused(rows: Any) -> None:
 
 def _drawn(arguments: argparse.Namespace) -> dict[str, Any]:
     """How lines are drawn: arguments of hwsim.plots.over."""
-    return {"bounds": arguments.bound or (), "bound_format": arguments.bound_format, "slopes": bool(arguments.slopes)}
+    return {
+        "bounds": arguments.bound or (),
+        "bound_format": arguments.bound_format,
+        "slopes": arguments.slope_range or bool(arguments.slopes),
+    }
 
 
 def _error_over_k(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
@@ -267,10 +271,12 @@ KINDS = {
     "error-over-exponent": PlotKind(
         "error of devices and schemes over the binary exponent of A's elements (--at: exponents)",
         _error_over_exponent,
-        (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "slopes", "bound", "bound_format"),
+        (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "slopes", "slope_range", "bound", "bound_format"),
     ),
     "tflops-over-size": PlotKind(
-        "rate of devices and schemes over n of n^3 (--at: values of n)", _tflops_over_size, (*WAYS, "at", "y", "slopes")
+        "rate of devices and schemes over n of n^3 (--at: values of n)",
+        _tflops_over_size,
+        (*WAYS, "at", "y", "slopes", "slope_range"),
     ),
     "tiles": PlotKind("best cycles of every tile that hwsim tune timed (--at: n of n^3)", _tiles, (*WAYS, "at")),
     "rooflines": PlotKind(
@@ -319,6 +325,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--y", metavar="COLUMN", help="the column up: relative_frobenius, max_relative, tflops, cycles")
     parser.add_argument("--slopes", action="store_true", default=None, help="the slope of each line in the legend")
     parser.add_argument(
+        "--slope-range", type=_range, metavar="LOW,HIGH", help="the slope of the points from x = LOW to HIGH alone"
+    )
+    parser.add_argument(
         "--bound",
         action="append",
         metavar="BOUND",
@@ -332,6 +341,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="the file and the rows of the figure as one JSON object on standard output"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+
+
+def _range(text: str) -> tuple[float, float]:
+    """The ends of a range from LOW,HIGH."""
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        low = high = 0.0
+    if not low < high:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; allowed: LOW,HIGH, two numbers, the lower one first, as 1024,65536"
+        )
+    return low, high
 
 
 def _inches(text: str) -> tuple[float, float]:
@@ -372,7 +394,7 @@ def execute(arguments: argparse.Namespace) -> int:
     path = save(shaped(figure, arguments.size, has_title=not arguments.no_title), arguments.out)
     if arguments.json:
         record = {"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path), "rows": rows}
-        if arguments.bound or arguments.slopes:
+        if arguments.bound or arguments.slopes or arguments.slope_range:
             record["lines"] = _drawn_lines(figure)
         print(json.dumps(plain(record), allow_nan=False))
     else:

@@ -19,7 +19,7 @@ from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
 from hwsim.cli.progress import ProgressBar, progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
-from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
+from hwsim.cli.trace_options import check_trace, gantt_asked_for, most_waited, trace_asked_for
 from hwsim.cli.verb_parser import add_flag
 from hwsim.compute.call import ProductCall
 from hwsim.compute.times import why_no_cycles
@@ -223,7 +223,7 @@ def execute(arguments: argparse.Namespace) -> int:
         trace = trace_asked_for(arguments, result.traced)
         with progress_bar(quiet=arguments.quiet) as progress:
             trace.write(arguments.trace, progress)
-        notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions")
+        notes.append(f"wrote {arguments.trace}: trace of {len(trace):,} instructions{most_waited(trace)}")
     if arguments.out is not None:
         assert result.c is not None
         product = result.c

@@ -56,11 +56,13 @@ def execute(arguments: argparse.Namespace) -> int:
             "n": n,
             "k": k,
             "input_format": lowered.gemm.problem.input_format,
+            "call": {"device": arguments.device, "scheme": arguments.scheme, "exact": False, **options},
         }
         record |= {"facts": shown, "cycles": cycles, "seconds": seconds, "spread": SPREAD}
         print(
             json.dumps(
-                record | {"numbers": [asdict(influence) | {"moved": influence.moved} for influence in influences]}
+                record | {"numbers": [asdict(influence) | {"moved": influence.moved} for influence in influences]},
+                default=str,
             )
         )
         return 0

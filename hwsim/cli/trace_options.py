@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from hwsim.errors import InputError
 from hwsim.report.text.gantt import gantt_text
+from hwsim.report.text.words import plural
 from hwsim.trace.trace import Trace, check_suffix
 
 Traced = Callable[[int | None, float, float | None], Trace | None]
@@ -48,3 +49,15 @@ def gantt_asked_for(arguments: argparse.Namespace, traced: Traced) -> str:
         return gantt_text(trace_asked_for(arguments, traced), width, (begin, end))
     assert whole is not None  # else the run would have been refused
     return gantt_text(whole, width)
+
+
+def most_waited(trace: Trace) -> str:
+    """The wait with the most cycles, as the end of a sentence; empty where nothing waits."""
+    waits = trace.waits()
+    if not waits:
+        return ""
+    most = waits[0]
+    return (
+        f"; most waited: {most.engine} for {most.waited_for or 'its turn'}, {most.cycles:,.0f} cycles in "
+        f"{plural(most.count, 'wait')}, the longest of {most.longest_cycles:,.0f} before instruction {most.number}"
+    )

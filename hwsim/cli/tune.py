@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
+from hwsim._version import __version__
 from hwsim.cli.option_flags import add_options, given_options, positive, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.cli.verb_parser import VerbParser
 from hwsim.dataflows.options import TILE_OPTION
-from hwsim.devices import at_clock, load
+from hwsim.devices import load
 from hwsim.errors import InputError
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.machines.l2_state import DEFAULT, STATES
@@ -21,12 +22,10 @@ from hwsim.report.page.tune_page import tune_page
 from hwsim.report.text.tune_text import plotting, tune_csv, tune_dict, write_heat
 from hwsim.report.text.words import count
 from hwsim.request.declarations import DEFAULT_SCHEME
-from hwsim.schemes import scheme_of
-from hwsim.studies.questions import library_kernel
-from hwsim.studies.tune import tune
-from hwsim.studies.tune_call import OF_LIBRARY, UNTAKEN, library_options, tune_call
+from hwsim.studies.questions import tune
+from hwsim.studies.tune import BUDGET
+from hwsim.studies.tune_call import OF_LIBRARY, UNTAKEN
 
-BUDGET = 400
 #: Options of a run that a search does not take or says in its own way.
 LEFT_OUT = ("m", "n", "k", TILE_OPTION.name, *(name for name in UNTAKEN if name not in OF_LIBRARY))
 ELSEWHERE = {"--tile": "tune searches tiles; hwsim run --tile times a single one"}
@@ -63,7 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--l2", choices=tuple(STATES), default=DEFAULT, help=f"state of L2 before each timed run (default {DEFAULT})"
     )
-    group.add_argument("--clock-mhz", type=positive, metavar="MHZ", help="core clock (default: the device file's)")
+    group.add_argument("--clock-mhz", type=positive, metavar="MHZ", help="core clock (default: under load)")
+    group.add_argument("--power-limit-w", type=positive, metavar="W", help="power of the board (default: the file's)")
     group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="everything as one JSON object on standard output")
     group.add_argument("--csv", type=Path, metavar="FILE", help="write all configurations as CSV")
@@ -82,34 +82,24 @@ def execute(arguments: argparse.Namespace) -> int:
     check_outputs({"--csv": arguments.csv, "--plot": arguments.plot, **report_files(arguments.report)})
     if arguments.plot is not None:
         plotting()  # fails before the search
-    chip = load(arguments.device)
-    if arguments.clock_mhz is not None:
-        chip = at_clock(chip, arguments.clock_mhz)
+    chip, options = load(arguments.device), given_options(arguments)
     sizes = (arguments.m, arguments.n, arguments.k)
-    options = given_options(arguments) | dict(zip("mnk", sizes, strict=True))
-    library, beside = options.pop("library", None), None
-    plain = {name: value for name, value in options.items() if library is None or name not in OF_LIBRARY}
-    call = tune_call(chip, scheme_of(arguments.scheme), plain)
-    if library is not None:
-        of_run = {"device": arguments.device, "scheme": arguments.scheme, "clock_mhz": arguments.clock_mhz}
-        beside = library_kernel(library, **of_run, **library_options(options, call))
-    named, output = options.get("format"), options.get("output")
     with progress_bar(quiet=arguments.quiet, stage="timing configurations") as progress:
         landscape = tune(
             chip,
-            call.planned.plan,
-            sizes,
+            *sizes,
+            scheme=arguments.scheme,
             objective=arguments.objective,
             chooser=arguments.chooser,
             exhaustive=arguments.exhaustive,
             budget=arguments.budget,
-            output=call.output,
-            scales=call.scales,
-            lead=call.lead,
-            fixed=call.fixed,
-            l2=arguments.l2,
             progress=progress,
+            l2=arguments.l2,
+            clock_mhz=arguments.clock_mhz,
+            power_limit_w=arguments.power_limit_w,
+            **options,
         )
+    named, output = options.get("format"), options.get("output")
     notes = []
     if arguments.csv is not None:
         write_whole(arguments.csv, lambda file: file.write(tune_csv(landscape).encode()))
@@ -126,16 +116,19 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         record = {
             "schema": "hwsim.tune/1",
+            "hwsim_version": __version__,
             "device": chip.name,
+            "device_sha256": chip.sha256,
             "scheme": arguments.scheme,
-            "options": call.planned.options,
+            "options": landscape.scheme_options,
+            "call": {**landscape.call, "device": arguments.device, "scheme": arguments.scheme},
         }
         record |= {} if output is None else {"output": output}
         record |= {"l2": landscape.l2}
-        record |= {} if beside is None else {"library": asdict(beside)}
+        record |= {} if landscape.library is None else {"library": asdict(landscape.library)}
         print(json.dumps(record | dict(zip("mnk", sizes, strict=True)) | tune_dict(landscape)))
     else:
-        print(replace(landscape, library=beside))
+        print(landscape)
     if not arguments.quiet:
         for note in notes:
             print(f"hwsim: {note}", file=sys.stderr)

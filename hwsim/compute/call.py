@@ -37,13 +37,16 @@ DeviceLike = str | Path | Mapping[str, Any] | Device
 
 @dataclass(frozen=True, slots=True)
 class ProductCall:
-    """A call with its record. choice: what scheme="auto" selected."""
+    """A call with its record. choice: what scheme="auto" selected. device: before the clock or the power limit that the
+    options ask for; None for a saved record's.
+    """
 
     request: Request
     resolved: Resolved
     operands: ProductOperands
     options: CallOptions
     choice: SchemeChoice | None = None
+    device: Device | None = None
 
     @property
     def is_for_one_pair(self) -> bool:
@@ -92,10 +95,10 @@ def product_call(
 
     Raises as `hwsim.run`.
     """
-    chip = load(device)
+    unclocked = load(device)
     named = None if scheme == AUTO else scheme_of(scheme) if isinstance(scheme, str) else scheme
     options = sort_by_owner(values, named)
-    chip = clocked(chip, options.machine.clock_mhz, options.machine.power_limit_w)
+    chip = clocked(unclocked, options.machine.clock_mhz, options.machine.power_limit_w)
     choice: SchemeChoice | None = None
     if named is None or options.scheme.error_target is not None:
         choice = _choice(chip, named, a, b, options, _of_selecting(progress, options.machine.exact))
@@ -103,7 +106,7 @@ def product_call(
         of_all = replace(options.scheme, format=chosen.pop("format", None))
         options, named = replace(options, scheme=of_all, of_scheme=chosen), scheme_of(choice.taken.scheme)
     operands = operands_of(a, b, options, named)
-    return resolved_call(chip, named.bare, options, operands, choice)
+    return replace(resolved_call(chip, named.bare, options, operands, choice), device=unclocked)
 
 
 def resolved_call(
@@ -160,8 +163,14 @@ def _of_selecting(progress: Progress | None, is_exact: bool) -> Progress | None:
 def clocked(chip: Device, clock_mhz: float | None, power_limit_w: float | None = None) -> Device:
     """The device with its core clock set to `clock_mhz`, or its board's power to `power_limit_w` (None: unchanged).
 
-    Raises InputError where both are given.
+    Raises InputError where both are given, and for a clock beside a device whose number for it was set.
     """
+    base = chip.changed_from
+    if clock_mhz is not None and base is not None and chip.clock_mhz != base.clock_mhz and chip.asked_mhz is None:
+        raise InputError(
+            f"clock_mhz = {clock_mhz:g}: the device's number clock_mhz was set to {chip.clock_mhz:g}, too; leave one "
+            "of them out"
+        )
     if power_limit_w is None:
         return chip if clock_mhz is None else at_clock(chip, clock_mhz)
     if clock_mhz is not None:

@@ -15,6 +15,7 @@ from hwsim.libraries.notices import left_out, time_warnings, warnings_of
 from hwsim.operands.operand import Operand
 from hwsim.program.ir import Program
 from hwsim.request.request import Request
+from hwsim.resolve.choice.clipped_tile import clipped_tile
 from hwsim.resolve.choice.idle_cores import idle_cores
 from hwsim.resolve.choice.split_k_advice import advice
 
@@ -49,6 +50,8 @@ class Notices:
         if self.program is not None and self.record.mapping is not None:
             warnings += advice(self.record, self.request.device, self.request.mapping)
             warnings += idle_cores(self.record, self.program, self.request.device, self.request.mapping)
+            if self.request.library is None:
+                warnings += clipped_tile(self.record, self.request.device, self.request.mapping)
         return warnings
 
 

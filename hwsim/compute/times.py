@@ -11,7 +11,8 @@ from dataclasses import replace
 from hwsim.analysis.changed_numbers import OnMatrixUnit
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
-from hwsim.compute.call import ProductCall, resolved_call
+from hwsim.compute.call import ProductCall, clocked, resolved_call
+from hwsim.devices.device import Device
 from hwsim.devices.numbers import with_numbers
 from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
@@ -64,8 +65,19 @@ def times_with_numbers(call: ProductCall, changes: Mapping[str, float]) -> Times
 
     Raises as `hwsim.run`, and InputError for a number that the device cannot have.
     """
-    chip = with_numbers(call.request.device, changes)
+    chip = _changed_device(call, changes)
     return call_times(resolved_call(chip, call.request.scheme, call.options, call.operands, call.choice))
+
+
+def _changed_device(call: ProductCall, numbers: Mapping[str, float]) -> Device:
+    """The device of a call with other numbers, by path, at the clock or power limit that the call asks for: what a run
+    on a device with these numbers has.
+    """
+    if not numbers:
+        return call.request.device
+    machine = call.options.machine
+    device = call.request.device if call.device is None else call.device
+    return clocked(with_numbers(device, numbers), machine.clock_mhz, machine.power_limit_w)
 
 
 def times_in_mapping(
@@ -76,8 +88,7 @@ def times_in_mapping(
 
     None where the mapping does not fit this device.
     """
-    here = call.request.device
-    base, chip = (with_numbers(here, numbers) if numbers else here for numbers in (chosen_with, changes))
+    base, chip = (_changed_device(call, numbers) for numbers in (chosen_with, changes))
     moved = on_device(gemm, chip, base)
     if moved is None:
         return None

@@ -120,6 +120,7 @@ def at_power(device: Device, watts: float) -> Device:
     board_at_watts = board.model_copy(update={"watts": watts})
     at_limit: Device = device.model_copy(update=_clocks_at(device, share) | {"board_power": board_at_watts})
     at_limit._asked_mhz = device.asked_mhz
+    at_limit._asked_watts = watts
     return at_limit
 
 
@@ -132,7 +133,7 @@ def at_cores(device: Device, cores_before: int) -> Device:
     if device.cores == cores_before or not (device.sustained_clock_mhz or device.power_limit):
         return device
     of_cores: Device = device.model_copy(update=_clocks_at(device, cores_before / device.cores))
-    of_cores._asked_mhz = device.asked_mhz
+    of_cores._asked_mhz, of_cores._asked_watts = device.asked_mhz, device.asked_watts
     return of_cores
 
 

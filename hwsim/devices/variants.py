@@ -100,6 +100,6 @@ def changed(device: Device, changes: Mapping[str, Any]) -> Device:
     changed_device._evidence.update(device.evidence)
     changed_device._citations.update(device.citations)
     changed_device._sha256 = hashlib.sha256(changed_device.canonical().encode()).hexdigest()
-    changed_device._asked_mhz = device.asked_mhz
+    changed_device._asked_mhz, changed_device._asked_watts = device.asked_mhz, device.asked_watts
     changed_device._origin = device._origin
     return changed_device

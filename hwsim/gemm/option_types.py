@@ -123,6 +123,13 @@ def _array(value: Any) -> Any:
     return value
 
 
+def _added(value: Any) -> Any:
+    """An array as `_array`, or True: there is one, whose values are not needed."""
+    if isinstance(value, bool | str | bytes) and value is not True:
+        raise ValueError("an array, or True for cycles alone")
+    return value
+
+
 def _indices(value: Any) -> Any:
     """A slice, a list of indices or a mask; validated later, when the size is known
     (hwsim.operands.operand.selected_indices).
@@ -225,6 +232,7 @@ TEXT = OptionType("text", _text, str, "NAME", "str")
 TILE = OptionType("tile", _tile, _parse_tile, "M,N,K", "Tile | Mapping[str, int] | tuple[int, ...] | list[int]")
 PAIR = OptionType("pair", _pair, _parse_pair, "R,C", "tuple[int, int] | list[int]")
 ARRAY = OptionType("array", _array, _parse_array, "FILE.npy", "ArrayLike")
+ADDED = OptionType("added", _added, _parse_array, "FILE.npy", "ArrayLike")
 INDICES = OptionType("indices", _indices, _parse_indices, "I:J|I,J,...", "slice | ArrayLike")
 PLACES = OptionType("places", _places, _parse_places, "ROWS;COLS", "Sequence[slice | ArrayLike]")
 ELEMENTS = OptionType("elements", _elements, _parse_elements, "I,J;I,J", "Sequence[Sequence[int]]")
@@ -233,6 +241,7 @@ OWN_MESSAGE = (
     "tile",
     "pair",
     "array",
+    "added",
     "indices",
     "places",
     "elements",

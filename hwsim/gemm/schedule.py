@@ -262,6 +262,16 @@ class Schedule:
             )
         return tuple([min(length, k - start) for start in range(0, k, length)])
 
+    def with_slices_of(self, k: int, count: int | None = None) -> Schedule:
+        """The same order with the number of slices that run: rounding their length up may leave the last ones empty.
+
+        count: slices to cut K = k into, instead of `split_k`. Where lengths say how K is cut, nothing changes.
+        """
+        wanted = self if count is None else dataclasses.replace(self, split_k=count)
+        if wanted.slice_k is not None:
+            return wanted
+        return dataclasses.replace(wanted, split_k=len(wanted.slice_lengths(k)))
+
     def k_partition(self, k: int) -> KPartition:
         """The slices, runs and spans of K = k. Raises InputError where the slices, or their merge order, do not fit."""
         slices: list[tuple[Run, ...]] = []

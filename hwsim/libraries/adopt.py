@@ -271,6 +271,13 @@ def _told(call: GemmCall) -> list[Decision]:
     return [Decision(name, str(value), "user") for name, value in values.items() if value is not None]
 
 
+def _own_number(choice: LibraryChoice) -> str:
+    """The library's own number of slices in words, where fewer run."""
+    if choice.split_k == choice.slices:
+        return ""
+    return f"the library says {choice.split_k}, and rounding their length leaves the last ones empty; "
+
+
 def _decisions(choice: LibraryChoice) -> list[Decision]:
     numbers = [f"{name} {number}" for name, number in choice.numbers.items()]
     decisions = [
@@ -282,7 +289,7 @@ def _decisions(choice: LibraryChoice) -> list[Decision]:
             ", ".join([*numbers, choice.why]),
             confidence=choice.confidence,
         ),
-        Decision("split_k", str(choice.split_k), "library", choice.evidence, choice.why),
+        Decision("split_k", str(choice.slices), "library", choice.evidence, f"{_own_number(choice)}{choice.why}"),
     ]
     if not choice.known:
         instead = "tiles whose K several CTAs share" if choice.schedule.regions else "one chain in order of K"

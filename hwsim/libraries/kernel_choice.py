@@ -38,7 +38,7 @@ class LibraryChoice:
     family: str  # of the kernel, by the library's name
     kernel: str  # the same, with the tile as its own name has it
     operand: str  # format of the operands for which the kernel is
-    split_k: int = 1  # slices of K, at least 1
+    split_k: int = 1  # into how many slices of K the library cuts, by its own number; at least 1
     tile: tuple[int, int] | None = None  # (m, n) of the row-major product; None: not known
     tile_k: int = 0  # K of a stage, elements; 0: not stated
     stages: int | None = None  # of shared memory; None: the kernel decides
@@ -54,6 +54,12 @@ class LibraryChoice:
     def schedule(self) -> Schedule:
         """The order of summation, as `hwsim.matmul(schedule=, format=)` takes it."""
         return self.order.schedule
+
+    @property
+    def slices(self) -> int:
+        """The number of slices of K that run: rounding their length up may leave the last of `split_k` empty."""
+        lengths = self.schedule.slice_k
+        return len(lengths) if isinstance(lengths, tuple) else self.split_k
 
     @property
     def known(self) -> bool:

@@ -37,7 +37,7 @@ def warnings_of(call: LibraryCall) -> list[RunWarning]:
         notices.append({"code": ORDER_ASSUMED, "count": 1, "message": text})
     if choice.lost_k:
         text = (
-            f"{choice.kernel} with {choice.split_k} slices leaves the last {choice.lost_k} products of K out of every "
+            f"{choice.kernel} with {choice.slices} slices leaves the last {choice.lost_k} products of K out of every "
             "sum, as this library does for some K; pad K with zeros, or take another one"
         )
         notices.append({"code": LOSES_K, "count": choice.lost_k, "message": text})
@@ -50,7 +50,7 @@ def warnings_of(call: LibraryCall) -> list[RunWarning]:
         notices.append({"code": ESTIMATED, "count": 1, "message": text})
     elif choice.confidence < SURE:
         text = (
-            f"the library runs {choice.kernel} with {choice.split_k} slices of K with a probability of "
+            f"the library runs {choice.kernel} with {choice.slices} slices of K with a probability of "
             f"{choice.confidence:.2f}; where it runs another, bits and cycles are other ones"
         )
         notices.append({"code": UNSURE, "count": 1, "message": text})

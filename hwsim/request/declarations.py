@@ -18,6 +18,7 @@ from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
 from hwsim.errors import InputError
 from hwsim.gemm.option_types import (
+    ADDED,
     ARRAY,
     ELEMENTS,
     INDICES,
@@ -179,10 +180,15 @@ SCHEME = (
     ),
 )
 EPILOGUE = (
-    Option("c", ARRAY, None, "C of alpha A B + beta C: (..., m, n), typed, or bit patterns of the output format"),
+    Option(
+        "c",
+        ADDED,
+        None,
+        "C of alpha A B + beta C: (..., m, n), typed, or bit patterns of the output format; true: any, of cycles alone",
+    ),
     Option("alpha", NUMBER, None, "factor of the product", default_text="1"),
     Option("beta", NUMBER, None, "factor of C", default_text="1 where a C is given, else 0"),
-    Option("bias", ARRAY, None, "(n,) values, one added to each column"),
+    Option("bias", ADDED, None, "(n,) values, one added to each column; true: any, for cycles alone"),
     Option(
         "output",
         TEXT,

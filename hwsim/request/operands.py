@@ -159,13 +159,16 @@ def _with_scales(
         return _quantized(operands, options, scheme)
     if operands.left is None or operands.right is None:
         raise InputError("scales belong to arrays: give A and B; for cycles alone a scheme says where scales are")
-    _check_codes_have_a_format(operands, pair)
+    if problem.input_format is None:
+        _check_codes_have_a_format(operands, pair)
     left, right = scaled_pair(operands.left, operands.right, *arrays, problem.tensor_scales)
     return _checked_scales(replace(operands, left=left, right=right))
 
 
 def _check_codes_have_a_format(operands: ProductOperands, pair: tuple[AnyArray | None, AnyArray | None]) -> None:
-    """Raise InputError for unsigned integers that were taken as numbers: beside scales they are codes."""
+    """Raise InputError for unsigned integers that were taken as numbers, as no input_format says whose codes they are:
+    beside scales they are codes.
+    """
     for name, array, side in zip("AB", pair, (operands.left, operands.right), strict=True):
         dtype = getattr(array, "dtype", None)
         if side is not None and side.format == "fp32" and dtype is not None and dtype.kind == "u":

@@ -21,6 +21,7 @@ from hwsim.gemm.problem import Problem, Sparsity
 from hwsim.gemm.schedule import ScaleOrder, Schedule, schedule_of
 from hwsim.host.arrays import is_of_a_backend
 from hwsim.libraries.call import LibraryCall
+from hwsim.machines.l2_state import DEFAULT as DEFAULT_L2
 from hwsim.operands.added import checked_bias, checked_c
 from hwsim.operands.operand import common_format, formats_in_memory
 from hwsim.request.declarations import DEFAULT_SCHEME
@@ -32,13 +33,24 @@ from hwsim.schemes import Scheme
 
 
 @dataclass(frozen=True, slots=True)
+class TimedState:
+    """What times are of: the state of L2 before the run, by its name in hwsim.machines.l2_state, and whether launches
+    of kernels count.
+    """
+
+    l2: str = DEFAULT_L2
+    launches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request for one GEMM, apart from the arrays themselves.
 
     scheme_options, mapping: as given by the user. schedule: what is asked for of the order of summation, with the
     epilogue. scheduled: whether the user gave a schedule. exact: bits are wanted; timing: cycles are; functional: bits
     by the program. library: the library call that the schedule comes from. planned: the scheme's plan, where a library
-    was asked for its calls. backend: computes the bits.
+    was asked for its calls. backend: computes the bits. state: of times, by which a device with other numbers has the
+    faster of two mappings; else no part of a record follows from it.
     """
 
     device: Device
@@ -55,12 +67,14 @@ class Request:
     library: LibraryCall | None = None
     planned: Planned | None = None
     backend: Backend = CPU
+    state: TimedState = TimedState()
 
     @property
     def key(self) -> str:
         """The request as text; it distinguishes 1 from True and 0.0 from -0.0. The plan follows from the rest."""
         fixed = (self.scheme.name, self.format, sorted(self.scheme_options.items()), sorted(self.mapping.items()))
-        wanted = (self.exact, self.timing, self.functional, self.scheduled, self.library)
+        state = None if self.device.changed_from is None else self.state
+        wanted = (self.exact, self.timing, self.functional, self.scheduled, self.library, state)
         return repr((id(self.device), id(self.scheme), id(self.backend), fixed, wanted, self.problem, self.schedule))
 
 
@@ -72,7 +86,9 @@ def request_of(
     Raises InputError for a schedule that is none, or that says something else than the epilogue's options.
     """
     is_exact = options.machine.exact
-    if not is_exact:  # else what computes them looks at C and the bias
+    if is_exact:
+        _check_values(options.epilogue)
+    else:  # else what computes them looks at C and the bias
         _check_added(options.epilogue, operands)
     assumed = _assumed(scheme, options, is_chosen=is_chosen)
     epilogue = options.epilogue
@@ -106,15 +122,23 @@ def request_of(
         timing=options.machine.timing,
         functional=bool(options.machine.functional),
         backend=backend(options.machine.engine, on_gpu=_is_on_gpu(operands)) if is_exact else CPU,
+        state=TimedState(options.machine.l2, options.machine.launch_overhead),
     )
+
+
+def _check_values(epilogue: EpilogueOptions) -> None:
+    """Raise InputError where C or the bias is said to be there, and their values are needed."""
+    for name in ("c", "bias"):
+        if getattr(epilogue, name) is True:
+            raise InputError(f"{name} = True: without values it is for cycles alone (exact=False); give its values")
 
 
 def _check_added(epilogue: EpilogueOptions, operands: ProductOperands) -> None:
     """Raise InputError for a C or a bias that is not of the product's sizes."""
     m, n, _ = operands.sizes
-    if epilogue.c is not None:
+    if epilogue.c is not None and epilogue.c is not True:
         checked_c(epilogue.c, (*operands.lead, m, n))
-    if epilogue.bias is not None:
+    if epilogue.bias is not None and epilogue.bias is not True:
         checked_bias(epilogue.bias, n)
 
 

@@ -77,7 +77,7 @@ class RunOptions(TypedDict, total=False):
     #: factor of C (default: 1 where a C is given, else 0)
     beta: float | None
 
-    #: (n,) values, one added to each column
+    #: (n,) values, one added to each column; true: any, for cycles alone
     bias: ArrayLike | None
 
     #: format of the result; rounded to nearest even at the end (default: the scheme's, or what the unit gives)

@@ -63,8 +63,13 @@ def record_of(
         plan=complete_plan,
         unit=unit,
         output=output,
-        schedule=dataclasses.replace(full, epilogue=epilogue),
+        schedule=_with_slices_that_run(dataclasses.replace(full, epilogue=epilogue), single, problem.k),
     )
+
+
+def _with_slices_that_run(schedule: Schedule, plan: Plan, k: int) -> Schedule:
+    """The schedule with the number of slices of K that run; each part of K that is split alone has its own."""
+    return schedule if plan.k_parts else schedule.with_slices_of(k)
 
 
 def in_other_order(gemm: Gemm, device: Device, schedule: Schedule) -> Gemm:
@@ -72,7 +77,7 @@ def in_other_order(gemm: Gemm, device: Device, schedule: Schedule) -> Gemm:
 
     schedule: complete but for what follows from the plan and the device.
     """
-    full = defaults.resolved(schedule, gemm.single, device)
+    full = _with_slices_that_run(defaults.resolved(schedule, gemm.single, device), gemm.single, gemm.problem.k)
     return dataclasses.replace(gemm, schedule=full, unit=defaults.first_unit(gemm.single, full, device))
 
 

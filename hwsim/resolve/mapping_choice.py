@@ -64,10 +64,10 @@ def cut_where_open(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Ge
     slices = flow.open_slices(_laid_out(gemm, orders), device)
     if slices == 1:
         return gemm
-    count = len(replace(schedule, split_k=slices).slice_lengths(gemm.problem.k))  # rounding may empty the last ones
+    cut = schedule.with_slices_of(gemm.problem.k, slices)
     why = "narrow operands, read in whole requests, leave no other work for all cores; 1 keeps K in one piece"
-    decision = Decision("split_k", str(count), "default", "assumption", why)
-    return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
+    decision = Decision("split_k", str(cut.split_k), "default", "assumption", why)
+    return replace(gemm, schedule=cut, decisions=(*gemm.decisions, decision))
 
 
 def estimated_slices(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> SplitK | None:
@@ -141,7 +141,10 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any
     """The record with split-K into this number of slices ("auto": the number with the least estimated time)."""
     schedule = gemm.schedule
     is_split = schedule.split_k != 1 or schedule.slice_k is not None
-    if is_split and slices != schedule.split_k:
+    is_same = slices == schedule.split_k or (
+        slices != AUTO and schedule == schedule.with_slices_of(gemm.problem.k, int(slices))
+    )
+    if is_split and not is_same:
         raise InputError(f"split_k = {slices!r}, but the schedule says how K is cut; leave one out")
     if slices == AUTO:
         best = dataflow(device).split_k(gemm, device, values)
@@ -158,9 +161,9 @@ def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any
     if count > most:
         has = f"{most} slice{'s' if most > 1 else ''} of {multiple}"
         raise InputError(f"split_k = {count}: K = {k} has {has}; allowed: at most {most}")
-    count = len(replace(schedule, split_k=count).slice_lengths(k))  # rounding may empty the last ones
-    decision = replace(decision, value=str(count))
-    return replace(gemm, schedule=replace(schedule, split_k=count), decisions=(*gemm.decisions, decision))
+    cut = schedule.with_slices_of(k, count)
+    decision = replace(decision, value=str(cut.split_k))
+    return replace(gemm, schedule=cut, decisions=(*gemm.decisions, decision))
 
 
 def program_of(gemm: Gemm, device: Device, *, is_checked: bool = True) -> Program:

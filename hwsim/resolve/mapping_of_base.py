@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwsim.devices import instruction
-from hwsim.devices.variants import at_clock
+from hwsim.devices import at_clock, at_power, instruction
 from hwsim.errors import InputError, ProgramError, UnsupportedError
 from hwsim.gemm.record import Decision, DeviceId, Gemm
 from hwsim.resolve.mapping_choice import program_of
@@ -19,6 +18,7 @@ from hwsim.resolve.record_cost import cost_of
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
     from hwsim.program.ir import Program
+    from hwsim.request.request import TimedState
 
 #: The decision of a record whose mapping is kept.
 OF_BASE = Decision(
@@ -27,9 +27,13 @@ OF_BASE = Decision(
 
 
 def base_of(device: Device) -> Device | None:
-    """The device whose numbers were changed, at the clock that was asked for; None for one as its file has it."""
+    """The device whose numbers were changed, at the clock or power limit that was asked for; None for one as its file
+    has it.
+    """
     base = device.changed_from
-    return base if base is None or device.asked_mhz is None else at_clock(base, device.asked_mhz)
+    if base is not None and device.asked_mhz is not None:
+        return at_clock(base, device.asked_mhz)
+    return base if base is None or device.asked_watts is None else at_power(base, device.asked_watts)
 
 
 def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
@@ -47,17 +51,26 @@ def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] 
         return None
 
 
-def faster_of(chosen: Gemm, of_base: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
+def faster_of(
+    chosen: Gemm, of_base: Gemm, device: Device, base: Device, state: TimedState
+) -> tuple[Gemm, Program] | None:
     """The record of the base on the device, and its program, where it takes no more time than the one chosen for the
-    device; else None. The records are of one plan.
+    device; else None. The records are of one plan. state: what the times are of.
     """
     if chosen.plan != of_base.plan or (chosen.mapping, chosen.schedule) == (of_base.mapping, of_base.schedule):
         return None
     moved = on_device(of_base, device, base)
-    if moved is None or cost_of(moved[0], device).seconds > cost_of(chosen, device).seconds:
+    if moved is None or _seconds(moved[0], device, state) > _seconds(chosen, device, state):
         return None
     gemm, program = moved
     return replace(gemm, decisions=(*gemm.decisions, OF_BASE)), program
+
+
+def _seconds(gemm: Gemm, device: Device, state: TimedState) -> float:
+    """The seconds of a mapped record's program."""
+    launch_us = device.launch_overhead_us if state.launches else None
+    launches = len(program_of(gemm, device, is_checked=False).kernels) if launch_us else 0
+    return cost_of(gemm, device, l2=state.l2).seconds + launches * (launch_us or 0.0) * 1e-6
 
 
 def _has_same_instructions(gemm: Gemm, device: Device, base: Device) -> bool:

@@ -155,7 +155,7 @@ def _of_schedule(request: Request, planned: Planned, operands: tuple[Operand, Op
         of_base = resolve(replace(request, device=base), operands).gemm
     except (InputError, UnsupportedError):  # what runs on the changed device alone
         return chosen
-    of_base_here = faster_of(chosen.gemm, of_base, request.device, base)
+    of_base_here = faster_of(chosen.gemm, of_base, request.device, base, request.state)
     if of_base_here is None:
         return chosen
     gemm, program = of_base_here

@@ -30,7 +30,7 @@ MOST_TIMED = 3  # numbers of slices beside one piece: their estimates are the le
 class SliceChoice:
     """The number of slices with the least simulated time, and that time over the time with K in one piece (0 to 1).
 
-    timed: all numbers that were timed.
+    timed: all numbers that were timed. Both are numbers of slices that run.
     """
 
     slices: int
@@ -48,11 +48,12 @@ def fastest_slices(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Sl
     if estimate is None:
         return None
     seconds: dict[int, float] = {}
-    for count in (1, *[count for count in estimate.counts or (estimate.slices,) if count > 1][:MOST_TIMED]):
+    for wanted in (1, *[count for count in estimate.counts or (estimate.slices,) if count > 1][:MOST_TIMED]):
         try:
-            seconds[count] = cost_of(searched(gemm, device, {**options, SPLIT_K.name: count}), device).seconds
+            cut = searched(gemm, device, {**options, SPLIT_K.name: wanted})
+            seconds[cut.schedule.split_k] = cost_of(cut, device).seconds
         except UnsupportedError:
-            if count == 1:
+            if wanted == 1:
                 return None
     best = min(seconds, key=lambda count: (seconds[count], count))
     share = seconds[best] / seconds[1] if seconds[1] else 1.0

@@ -169,7 +169,7 @@ def batch_classes(
     for label, choices in members.items():
         kernels: dict[tuple[str, int], LibraryChoice] = {}
         for _, choice, _ in choices:
-            kernels.setdefault((choice.family, choice.split_k), choice)
+            kernels.setdefault((choice.family, choice.slices), choice)
         sizes_of_class, confidences = tuple(size for size, *_ in choices), tuple(sure for *_, sure in choices)
         has_equal_rows = all(_has_equal_rows(choice.schedule) for _, choice, _ in choices)
         classes.append(BatchClass(label, tuple(kernels.values()), sizes_of_class, confidences, has_equal_rows))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from hwsim.host.renderers import rendered
 from hwsim.machines.l2_state import DEFAULT
@@ -32,7 +34,8 @@ class Landscape:
     of the formula that was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
-    named. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run.
+    named. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run. call: arguments
+    of hwsim.run that all configurations share, beside those of the mapping. scheme_options: complete.
     """
 
     device: str
@@ -47,6 +50,8 @@ class Landscape:
     library: LibraryKernel | None = None
     l2: str = DEFAULT
     lead: tuple[int, ...] = ()
+    call: Mapping[str, Any] = field(default_factory=dict)
+    scheme_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(rendered("text of a search", self))

@@ -15,6 +15,7 @@ import numpy as np
 from hwsim.analysis.inputs import NORMAL
 from hwsim.api import run
 from hwsim.backend.environment import in_default_environment
+from hwsim.compute.call import clocked
 from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError
 from hwsim.formats import array_dtype, code_dtype, codes_of, format_of
@@ -62,6 +63,8 @@ def tune(
     progress: Callable[[float], None] | None = None,
     library: str | Path | LibraryOnDevice | None = None,
     l2: str = DEFAULT_L2,
+    clock_mhz: float | None = None,
+    power_limit_w: float | None = None,
     **options: Any,
 ) -> Landscape:
     """The best blocking, order of tiles and instruction for C[m, n] = A[m, k] B[k, n]; see hwsim.studies.tune.tune.
@@ -81,6 +84,8 @@ def tune(
         progress: called with shares of the work, 0 to 1.
         library: what it runs stands beside (`library` of the result).
         l2: the state of L2 before each timed run, as of hwsim.run.
+        clock_mhz: core clock, as of hwsim.run.
+        power_limit_w: of the board, as of hwsim.run.
         options: the scheme's, `input_format` and `batch` as of hwsim.run, and options of the mapping: every
             configuration has these, a storage order (b_layout="columns") or split_k=1 for example.
 
@@ -88,13 +93,14 @@ def tune(
         InputError: arguments that do not fit.
         UnsupportedError: what the device cannot do.
     """
-    chip, beside = load(device), None
+    chip, beside = clocked(load(device), clock_mhz, power_limit_w), None
+    machine = {"clock_mhz": clock_mhz, "power_limit_w": power_limit_w, "l2": l2}
     named = {"m": m, "n": n, "k": k, "format": format, "output": output}
     options |= {name: value for name, value in named.items() if value is not None}
     plain = {name: value for name, value in options.items() if library is None or name not in OF_LIBRARY}
     call = tune_call(chip, scheme_of(scheme), plain)
     if library is not None:
-        beside = library_kernel(library, device=device, scheme=scheme, **library_options(options, call))
+        beside = library_kernel(library, device=device, scheme=scheme, **machine, **library_options(options, call))
     landscape = searched.tune(
         chip,
         call.planned.plan,
@@ -110,7 +116,10 @@ def tune(
         l2=l2,
         progress=progress,
     )
-    return replace(landscape, library=beside)
+    named_device = str(device) if isinstance(device, str | Path) else chip.name
+    shared = {"device": named_device, "scheme": landscape.scheme, **call.of_run, **machine, "exact": False}
+    of_run = {name: value for name, value in shared.items() if value is not None}
+    return replace(landscape, library=beside, call=of_run, scheme_options=call.planned.options)
 
 
 def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, **call: Any) -> LibraryKernel:

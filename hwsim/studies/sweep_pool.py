@@ -27,6 +27,8 @@ from hwsim.schemes import Scheme
 from hwsim.studies.sweep_journal import SweepJournal
 from hwsim.studies.sweep_study import SetNumbers, SweepPoint
 
+#: What the times are of, by the names of hwsim.run's options: the state of L2, the clock, the board's power, launches.
+STATE = ("timed_l2", "timed_clock_mhz", "timed_power_limit_w", "timed_launch_overhead")
 #: Columns of a row's results, after the parameters.
 RESULTS = (
     *(
@@ -35,6 +37,8 @@ RESULTS = (
         "memory_format",
         "chosen_tile",
         "chosen_k_group",
+        "chosen_split_k",
+        *STATE,
         "cycles",
         "seconds",
         "tflops",
@@ -87,6 +91,7 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         "memory_format": result.gemm.problem.input_format,
         "chosen_tile": _tile(result),
         "chosen_k_group": result.options.get("k_group"),
+        "chosen_split_k": result.options.get("split_k"),
         "cycles": result.cycles,
         "seconds": result.seconds,
         "tflops": result.tflops,
@@ -97,6 +102,9 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         "timing_note": result.timing_note or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
     }
+    if (state := result.state) is not None:
+        of_state = (state["l2"], state["clock_mhz"], state["power_limit_w"], state["launches"])
+        row |= dict(zip(STATE, of_state, strict=True))
     row |= _costs(result)
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
 

@@ -245,7 +245,7 @@ class _Search:
             schedule = self.record({SPLIT_K.name: AUTO}).schedule
         except HwsimError:
             return []
-        return [{SPLIT_K.name: len(schedule.slice_lengths(self.sizes[2]))}]
+        return [{SPLIT_K.name: schedule.split_k}]
 
     def _all(self, options: Sequence[dict[str, Any]], low: float, high: float) -> list[TunedPoint]:
         points = []

@@ -33,10 +33,11 @@ UNTAKEN = tuple(name for name in own_options() if name not in TAKEN)
 OF_LIBRARY = tuple(option.name for option in LIBRARY)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuneCall:
     """A search's problem: sizes m, n and k, the stack's leading dimensions, the plan, the format of C (None: the
-    plan's), scales of A and B, and the options of the mapping that stay as given.
+    plan's), scales of A and B, and the options of the mapping that stay as given. of_run: the options of hwsim.run by
+    name, with the format in memory, that all configurations share.
     """
 
     sizes: tuple[int, int, int]
@@ -45,6 +46,7 @@ class TuneCall:
     output: str | None
     scales: tuple[OperandScale | None, OperandScale | None]
     fixed: Mapping[str, Any]
+    of_run: Mapping[str, Any]
 
 
 def tune_call(chip: Device, scheme: Scheme, options: Mapping[str, Any]) -> TuneCall:
@@ -63,12 +65,13 @@ def tune_call(chip: Device, scheme: Scheme, options: Mapping[str, Any]) -> TuneC
     in_memory = problem.input_format or named or "fp32"
     planned = plan_for(chip, scheme.bare, Problem.of(in_memory, *sizes), named, sorted_options.of_scheme)
     return TuneCall(
-        sizes,
-        () if problem.batch is None else (problem.batch,),
-        planned,
-        sorted_options.epilogue.output,
-        scales_of_scheme(scheme),
-        sorted_options.mapping.values,
+        sizes=sizes,
+        lead=() if problem.batch is None else (problem.batch,),
+        planned=planned,
+        output=sorted_options.epilogue.output,
+        scales=scales_of_scheme(scheme),
+        fixed=sorted_options.mapping.values,
+        of_run=asked if scheme.quantizes is not None else asked | {"input_format": in_memory},
     )
 
 

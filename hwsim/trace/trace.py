@@ -20,6 +20,7 @@ from hwsim.machines.trace_rows import RowStore
 from hwsim.trace import csv, npz, parquet, perfetto, pftrace
 from hwsim.trace.element_rows import element_rows
 from hwsim.trace.rows import TRACE_DTYPE, TraceRows
+from hwsim.trace.waits import TraceWait, waits_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -72,6 +73,10 @@ class Trace(TraceRows):
             fills=columns.fills,
             elements=elements,
         )
+
+    def waits(self) -> list[TraceWait]:
+        """The waits by engine and by what was waited for, the most cycles first (hwsim.trace.waits)."""
+        return waits_of(self)
 
     def write(self, path: str | Path, progress: Progress | None = None) -> None:
         """Write the trace in the format given by the suffix of `path`, of those in FORMATS; see the methods `to_...`.

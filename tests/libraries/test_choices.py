@@ -164,7 +164,7 @@ def test_run_follows_the_library_and_says_so() -> None:
         m=64, n=96, k=4099, format="fp16", output="fp16", reductions="compute"
     )
     assert result.gemm.library.name == "cublas" and result.gemm.decided("kernel").by == "library"
-    assert result.gemm.decided("split_k").value == str(choice.split_k)
+    assert result.gemm.decided("split_k").value == str(choice.slices)
     assert result.c.shape == (3, 96)
     again = hwsim.run(a, b, gemm=json.loads(result.gemm.to_json()), rows=range(3), timing=False)
     assert np.array_equal(again.c.view(np.uint16), result.c.view(np.uint16))

@@ -19,6 +19,7 @@ from hwsim.libraries.cublas.answers.estimated import GemmKind, generation_of, sh
 from hwsim.libraries.cublas.calls import CublasGemm
 from hwsim.libraries.cublas.orders.families import usual_tables
 from hwsim.libraries.cublas.versions import versions
+from hwsim.studies.invariance import batch_classes
 
 ROOT = Path(__file__).parents[2]
 SHARES = versions()[0].shares
@@ -122,12 +123,24 @@ def test_run_says_what_it_rests_on_and_runs_again() -> None:
     assert kernel.evidence == slices.evidence == result.evidence["schedule"] == "assumption"
     assert result.cycles and result.seconds and result.gemm.decided("times").by == "device"
     choice = hwsim.library("cublas", device="a100").choose(m=64, n=96, k=4096, format="fp16", output="fp16")
-    assert slices.value == str(choice.split_k) and result.options["tile"]["m"] == choice.tile[0]
+    assert slices.value == str(choice.slices) and result.options["tile"]["m"] == choice.tile[0]
     again = hwsim.matmul(a, b, gemm=json.loads(result.gemm.to_json()), rows=range(3))
     assert np.array_equal(again.view(np.uint16), result.c.view(np.uint16))
     plain = hwsim.matmul(a, b, device="a100", format="fp16", output="fp16", schedule=choice.schedule, rows=range(3))
     assert np.array_equal(plain.view(np.uint16), result.c.view(np.uint16))
     assert program(m=64, n=96, k=4096, **call)[1].kernels
+
+
+def test_slices_that_run_are_said_beside_the_library_s_own_number() -> None:
+    """20 slices of 33 blocks of 64 are two blocks long each, and 17 of them are K."""
+    sizes = {"m": 8, "n": 128, "k": 2112}
+    choice = hwsim.library("cublas", device="a100").choose(**sizes, format="fp16")
+    result = hwsim.run(**sizes, device="a100", library="cublas", format="fp16", exact=False)
+    slices = result.gemm.decided("split_k")
+    assert (choice.split_k, choice.slices) == (20, 17) == (20, len(result.gemm.schedule.slice_lengths(2112)))
+    assert slices.value == "17" and slices.why.startswith("the library says 20, and rounding")
+    [batch_class] = batch_classes(device="a100", library="cublas", format="fp16", n=128, k=2112, m=[8])
+    assert batch_class.choices[0].slices == 17
 
 
 def test_e4m3_is_one_chain_on_blackwell() -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hwsim
 from hwsim.analysis.changed_numbers import BESIDE
 from hwsim.devices import load
+from hwsim.devices.device import Device
 from hwsim.devices.numbers import NEAR, Reach, new_values, numbers_of, reach_of, with_numbers
 from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError
+from hwsim.gemm.record import Gemm
 from hwsim.report.text.provenance_text import provenance_rows
 from hwsim.report.text.whatif_text import changed_text
+from hwsim.request.request import TimedState
+from hwsim.resolve import mapping_of_base, record_cost, resolver
+from hwsim.resolve.record_cost import PlanCost
 from hwsim.studies.sensitivity import sensitivity
 
 SIZES = {"m": 256, "n": 256, "k": 256}
@@ -171,3 +178,73 @@ def test_what_if_and_sweep_have_one_answer_and_what_if_says_what_is_the_mappings
     assert anew.new_mapping_seconds > anew.seconds[0]
     said = changed_text(anew)
     assert "chosen anew" in said and "with the mapping of before" in said
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"board_power.watts": "1.5x"}, {"sustained_clock_mhz.bf16": "0.9x"}, {"clock_mhz": "0.5x"}, {"cores": 66}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_power_limit_holds_for_the_changed_device_in_what_if_and_sweep(changes: dict[str, object]) -> None:
+    sizes = {"m": 1024, "n": 1024, "k": 1024}
+    found = hwsim.run(device="h200", format="bf16", exact=False, power_limit_w=400, **sizes).with_numbers(changes)
+    study = {"devices": {"device": "h200", "set": changes}, "options": {"format": "bf16", "power_limit_w": 400}}
+    (row,) = hwsim.sweep(study | sizes, jobs=1, cache=False).rows
+    assert found is not None and (row["cycles"], row["seconds"]) == (found.cycles[1], found.seconds[1])
+
+
+def test_a_clock_that_is_asked_for_twice_is_refused_by_what_if_and_sweep() -> None:
+    said = "clock_mhz = 1500: the device's number clock_mhz was set to 990, too; leave one of them out"
+    result = hwsim.run(device="h200", format="bf16", exact=False, m=256, n=256, k=256, clock_mhz=1500)
+    with pytest.raises(InputError, match=said):
+        result.with_numbers({"clock_mhz": "0.5x"})
+    study = {"devices": {"device": "h200", "set": {"clock_mhz": 990}}, "options": {"format": "bf16", "clock_mhz": 1500}}
+    (row,) = hwsim.sweep(study | {"m": 256, "n": 256, "k": 256}, jobs=1, cache=False).rows
+    assert row["refused"] == said
+
+
+def test_a_library_s_kernel_on_a_changed_device_is_compared_as_programs() -> None:
+    """The library's own time is of the chip as it is. A tile that needs more shared memory does not fit any more."""
+    call = {"device": "h100", "format": "fp16", "output": "fp16", "m": 512, "n": 5120, "k": 4096, "exact": False}
+    result = hwsim.run(**call, library="cublas")
+    fewer, smaller = (result.with_numbers({path: "0.5x"}) for path in ("cores", "memories.SMEM.capacity_bytes"))
+    assert result.times.by_library and fewer is not None and smaller is not None
+    seconds = result.cycles / (result.times.chip.clock_mhz * 1e6)
+    for found in (fewer, smaller):
+        assert found.mapping == "of the library" and found.seconds[0] == pytest.approx(seconds) != result.seconds
+        assert found.seconds[1] == pytest.approx(found.cycles[1] / found.clock_mhz[1] / 1e6)
+    assert fewer.old_mapping_seconds > seconds and fewer.new_mapping_seconds > 0
+    assert "does not fit" not in changed_text(fewer) and "that the library runs there" in changed_text(fewer)
+    assert smaller.old_mapping_seconds is None and "does not fit" in changed_text(smaller)
+
+
+def test_two_mappings_are_compared_in_the_state_that_the_request_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of L2, and the launches of all kernels."""
+    call = {"format": "fp16", "m": 256, "n": 256, "k": 2048, "exact": False}
+    changed_chip = with_numbers(load("h200"), {"hbm.bytes_per_second": 1e12})
+    seen: list[str] = []
+
+    def timed(gemm: Gemm, device: Device, *, l2: str) -> PlanCost:
+        seen.append(l2)
+        return record_cost.cost_of(gemm, device, l2=l2)
+
+    monkeypatch.setattr(mapping_of_base, "cost_of", timed)
+    records = {}
+    for split_k in (1, 4):
+        records[split_k] = hwsim.run(device="h200", **call, split_k=split_k).gemm
+    [cold, plain] = [
+        {split_k: mapping_of_base._seconds(gemm, changed_chip, state) for split_k, gemm in records.items()}
+        for state in (TimedState("cold", launches=True), TimedState("cold"))
+    ]
+    assert set(seen) == {"cold"}
+    launch = changed_chip.launch_overhead_us * 1e-6
+    assert cold[1] - plain[1] == pytest.approx(launch) and cold[4] - plain[4] == pytest.approx(2 * launch)
+    states: list[TimedState] = []
+    monkeypatch.setattr(resolver, "faster_of", partial(_with_state, states))
+    for more in ({}, {"l2": "cold"}, {"l2": "cold", "launch_overhead": True}):
+        hwsim.run(device=changed_chip, **call, **more)
+    assert states == [TimedState(), TimedState("cold"), TimedState("cold", launches=True)]
+
+
+def _with_state(states: list[TimedState], *arguments: Any) -> None:
+    states.append(arguments[-1])

@@ -1,6 +1,7 @@
 """Plots: what a reader sees (labels with units, legends, values), files by suffix, and what is refused."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -442,6 +443,35 @@ def test_a_scheme_without_a_format_gets_operands_of_the_format_asked_for(tmp_pat
     assert rows[0]["cycles"] == wanted.cycles
     assert main([*words, "--format", "fp16"]) == 2
     assert "scheme ozaki2-int8 takes operands of fp64, fp32; give one of these too" in capsys.readouterr().err
+
+
+def test_slopes_of_a_range_show_the_law_beside_the_floor():
+    """An error that is flat up to K = 256 and grows as K from there."""
+    rows = [row("h100", "native", k, 1e-7 * max(k, 256)) for k in (16, 64, 256, 1024, 4096)]
+    assert legend(plots.error_over_k(rows, slopes=(256, 4096))) == ["slope 1.00 from 256 to 4,096"]
+    assert legend(plots.error_over_k(rows, slopes=(1, 256))) == ["slope 0.00 from 1 to 256"]
+    assert legend(plots.error_over_k(rows, slopes=True)) == ["slope 0.50"]
+    one_place = [line.get_label() for line in plots.error_over_k(rows, slopes=(20, 70)).axes[0].lines]
+    assert not any("slope" in label for label in one_place)
+
+
+def test_the_flag_of_a_slopes_range(tmp_path, capsys):
+    words = ["plot", "error-over-k", "--format", "bf16", "--at", "16", "64", "256", "--json", "-q"]
+    assert main([*words, "--slope-range", "16,64", "--out", str(tmp_path / "x.svg")]) == 0
+    [line] = json.loads(capsys.readouterr().out)["lines"]
+    assert re.fullmatch(r"slope -?\d\.\d\d from 16 to 64", line["label"])
+    assert main([*words, "--slope-range", "64,16", "--out", str(tmp_path / "x.svg")]) == 2
+    assert "allowed: LOW,HIGH, two numbers, the lower one first" in capsys.readouterr().err
+
+
+def test_json_of_exponents_says_why_a_point_is_not_drawn(tmp_path, capsys):
+    words = ["plot", "error-over-exponent", "--device", "h100", "--format", "fp16", "--json", "-q"]
+    assert main([*words, "--at", "0", "16", "--out", str(tmp_path / "x.svg")]) == 0
+    small, large = json.loads(capsys.readouterr().out)["rows"]
+    assert small["relative_frobenius"] > 0 and small["not_drawn"] is None
+    assert large["relative_frobenius"] is None and large["not_drawn"] == "overflow: C has infinities or NaNs"
+    exact = exponent_rows(["h100"], [("native", "fp16", {})], exponents=(0,), size=1, k=1)[0]
+    assert exact["not_drawn"] is None or exact["not_drawn"].startswith("the product is exact")
 
 
 def test_json_has_the_bounds_and_slopes_of_the_figure(tmp_path, capsys):

@@ -322,3 +322,19 @@ def test_cubes_are_lines_over_their_size(chromium: Browser, tmp_path: Path) -> N
         "device: left",
         "device: right",
     ]
+
+
+def test_points_over_names_are_not_joined_and_those_over_numbers_are(chromium: Browser, tmp_path: Path) -> None:
+    rows = tuple(
+        {"device": name, "scheme": scheme, "tflops": rate, "refused": None}
+        for name, rate in (("left", 1.0), ("right", 2.0))
+        for scheme in ("native", "bf16x9")
+    )
+    sweep_page(SweepTable("", ("device", "scheme", "tflops", "refused"), rows, 4, 0)).write(tmp_path / "names.html")
+    chromium.open(tmp_path / "names.html")
+    drawn = 'document.querySelector(".explorer .plot").data.filter(trace => trace.x[0] !== null)'
+    assert chromium.value(f"{drawn}.map(trace => [trace.mode, trace.x])") == [["markers", ["left", "right"]]] * 2
+    numbers = tuple({"device": "left", "k": k, "tflops": 1.0 * k, "refused": None} for k in (64, 128))
+    sweep_page(SweepTable("", ("device", "k", "tflops", "refused"), numbers, 2, 0)).write(tmp_path / "k.html")
+    chromium.open(tmp_path / "k.html")
+    assert chromium.value(f"{drawn}.map(trace => trace.mode)") == ["lines+markers"]

@@ -431,7 +431,7 @@ def test_a_block_larger_than_the_matrices_is_one_block() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"bias": True}, "bias = True; allowed: an array"),
+        ({"bias": False}, "bias = False; allowed: an array, or True for cycles alone"),
         ({"c": "C.npy"}, "c = 'C.npy'; allowed: an array"),
         ({"bias": np.zeros(31)}, "bias has shape (31,) of float64; allowed: (32,)"),
         ({"c": np.zeros(32)}, "C has shape (32,); allowed: (16, 32)"),

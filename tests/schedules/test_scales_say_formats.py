@@ -6,6 +6,7 @@ from command_line import cli  # noqa: F401
 
 import hwsim
 from hwsim.errors import InputError
+from hwsim.formats import array_dtype, code_dtype, format_of
 
 A, B = np.full((4, 64), 3, np.uint8), np.full((64, 3), 3, np.uint8)
 
@@ -23,6 +24,24 @@ def test_elements_as_codes_need_their_format():
         hwsim.matmul(typed, B, **call)
     for given in ({"input_format": "e4m3"}, {"format": "e4m3"}):
         assert hwsim.matmul(A, B, **call, **given).shape == (4, 3)
+
+
+@pytest.mark.parametrize("name", ["fp32", "fp16", "e4m3"])
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        {"tensor_scales": (2.0, 0.5)},
+        {"scale_a": np.full((4, 1), 2, np.float32), "scale_b": np.ones((3, 1), np.float32)},
+    ],
+)
+def test_codes_of_a_format_that_is_stated_are_taken_as_wide_as_it_is(name, scaled):
+    rng, dtype = np.random.default_rng(1), array_dtype(format_of(name))
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((4, 67), (67, 3)))
+    call, codes = {"device": "h100", **scaled}, [x.view(code_dtype(format_of(name))) for x in (a, b)]
+    stated, typed = hwsim.matmul(*codes, **call, input_format=name), hwsim.matmul(a, b, **call)
+    assert (stated.view(np.uint32) == typed.view(np.uint32)).all()
+    with pytest.raises(InputError, match=r"^A has dtype uint\d+ and scales, but no format"):
+        hwsim.matmul(*codes, **call)
 
 
 @pytest.mark.parametrize(("blocks", "code", "said"), [(4, 0x38, "1 x 16 of ue4m3"), (2, 127, "1 x 32 of ue8m0")])

@@ -65,3 +65,25 @@ def test_without_cycles_nothing_is_said():
 def test_a_product_of_too_few_blocks_for_half_of_the_cores_gets_no_notice(device, sizes, is_said):
     m, n, k = sizes
     assert bool(said(device=device, format="fp16", m=m, n=n, k=k)) == is_said
+
+
+@pytest.mark.parametrize(
+    ("device", "tile", "sizes", "beyond", "said"),
+    [
+        ("h200", (128, 256, 64), (512, 128), 128 * 128, "the tile is 128 x 256 and C 512 x 128: 128 x 128 of the tile"),
+        ("h200", (128, 256, 64), (64, 256), 64 * 256, "64 x 256 of the tile"),
+        ("h200", (128, 128, 64), (100, 121), 0, ""),  # of whole instructions of 64 x 8
+        ("h200", (128, 128, 64), (512, 300), 0, ""),  # the last tile is smaller, as of any kernel here
+        ("ascend910a", (32, 32, 32), (16, 32), 16 * 32, "16 x 32 of the tile"),
+    ],
+)
+def test_a_given_tile_beyond_c_is_said(device, tile, sizes, beyond, said):
+    call = {"device": device, "format": "fp16", "exact": False, "m": sizes[0], "n": sizes[1], "k": 256}
+    notices = [
+        one
+        for one in hwsim.run(**call, tile=dict(zip("mnk", tile, strict=True))).warnings
+        if one["code"] == "tile_beyond_c"
+    ]
+    assert [notice["count"] for notice in notices] == ([beyond] if beyond else [])
+    assert all(said in notice["message"] for notice in notices)
+    assert "tile_beyond_c" not in [one["code"] for one in hwsim.run(**call).warnings]

@@ -440,3 +440,28 @@ def test_the_verb_takes_distributions_without_a_file(capsys):
     assert main(["sweep", *words, *both]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["operand_distribution"] for row in rows] == ["normal", "positive"]
+
+
+def test_a_row_says_what_its_times_are_of_and_can_be_repeated():
+    study = {
+        "devices": ["h200", {"device": "h200", "power_limit_w": 400}],
+        "shapes": [{"m": 128, "n": 128, "k": 2112}, {"m": 128, "n": 128, "k": 2112, "batch": 3}],
+        "options": {"format": "fp16", "split_k": [10, "auto"], "l2": ["cold", "warm"], "launch_overhead": True},
+    }
+    for row in hwsim.sweep(study, jobs=1, cache=False).rows:
+        limit = {"power_limit_w": row["power_limit_w"]} if row["power_limit_w"] else {}
+        again = hwsim.run(
+            **{name: row[name] for name in ("device", "scheme", "m", "n", "k", "batch")},
+            **limit,
+            format=row["chosen_format"],
+            input_format=row["memory_format"],
+            split_k=row["chosen_split_k"],
+            l2=row["timed_l2"],
+            launch_overhead=row["timed_launch_overhead"],
+            exact=False,
+        )
+        assert (again.cycles, again.seconds) == (row["cycles"], row["seconds"])
+        assert again.state["clock_mhz"] == row["timed_clock_mhz"]
+        assert again.state["power_limit_w"] == row["timed_power_limit_w"] == (row["power_limit_w"] or 700)
+        if row["split_k"] == 10:
+            assert row["chosen_split_k"] == 9

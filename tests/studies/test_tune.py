@@ -136,7 +136,9 @@ def test_points_are_what_a_run_with_their_options_gives(found, davinci):
             assert result.options["tile"] == point.facts["tile"]
 
 
-def test_refused_points_say_why(found):
+def test_refused_points_say_why(monkeypatch):
+    monkeypatch.setattr(TiledDataflow, "tiles", lambda self, gemm, device: [Tile(256, 128, 64)])
+    found = tune(hwsim.device("a100"), plan_of("a100", fmt="fp16"), SIZES, exhaustive=True)
     refused = [point for point in found.points if point.cycles is None]
     assert refused and all(point.refused for point in refused)
     with pytest.raises(InputError):
@@ -158,6 +160,50 @@ def test_instructions_are_varied_where_a_device_has_several(monkeypatch):
     assert found.best.facts["split_k"] > 1 and found.best.facts["unit"].startswith("wgmma.")
     again = hwsim.run(m=256, n=256, k=4096, device="h200", format="tf32", exact=False, **found.best.options)
     assert again.cycles == found.best.cycles and found.best.row()["unit"] == again.options["unit"]
+
+
+@pytest.mark.parametrize(("k", "counts"), [(64, [1]), (320, [1, 2, 3, 5]), (2112, [1, 2, 3, 4, 5, 6, 7])])
+def test_slices_of_k_are_the_number_that_runs_and_are_tried_once(monkeypatch, k, counts):
+    """Slices are multiples of 64: K = 320 asked for in 4 runs in 3, 2112 in 8 runs in 7."""
+    monkeypatch.setattr(TiledDataflow, "tiles", lambda self, gemm, device: TILES[:1])
+    found = hwsim.tune("h200", 64, 256, k, format="fp16", exhaustive=True, budget=2000)
+    cut = [point for point in found.points if {"tile", "split_k"} <= set(point.options)]
+    assert list(dict.fromkeys(point.options["split_k"] for point in cut)) == counts
+    for point in found.ranked:
+        assert point.options.get("split_k", 1) == point.facts["split_k"] == point.row()["split_k"]
+
+
+def repeated(printed: dict, row: dict) -> float:
+    """The seconds of a run with what the JSON of a search says of one of its rows."""
+    mapping = {name: row[name] for name in ("stages", "split_k", "swizzle") if row.get(name) is not None}
+    tile = {side: row[f"tile_{side}"] for side in "mnk"}
+    return hwsim.run(**printed["call"], tile=tile, **mapping).seconds
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--batch", "3", "--power-limit-w", "400", "--b-layout", "columns", "--output", "bf16"],
+        ["--clock-mhz", "1200", "--input-format", "fp32", "--l2", "cold"],
+    ],
+)
+def test_the_json_of_a_search_says_how_to_repeat_each_row(capsys, more):
+    flags = ["--device", "h200", "--format", "bf16", "--m", "256", "--n", "512", "--k", "2112", *more]
+    assert command.main(["tune", *flags, "--budget", "12", "--json", "-q"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["hwsim_version"] == hwsim.__version__ and len(printed["device_sha256"]) == 64
+    rows = [row for row in (printed["best"], printed["default"], *printed["points"]) if row["cycles"]]
+    for row in rows[:6]:
+        assert repeated(printed, row) == row["seconds"]
+
+
+def test_a_search_says_what_its_times_are_of():
+    found = hwsim.tune("h200", 256, 256, 512, format="bf16", input_format="fp32", budget=3, power_limit_w=400)
+    assert "state     L2 as the same call" in str(found) and "; board of 400 W; operands fp32 in memory" in " ".join(
+        str(found).split()
+    )
+    assert found.call["input_format"] == "fp32" and found.call["l2"] == "series" and "clock_mhz" not in found.call
+    assert "; clock 1,200 MHz" in str(hwsim.tune("h200", 256, 256, 512, format="bf16", budget=3, clock_mhz=1200))
 
 
 def test_a_search_finds_what_auto_takes_and_the_slices_between():

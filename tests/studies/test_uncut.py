@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.dataflows.protocol import SplitK
 from hwsim.dataflows.tiled import dataflow
+from hwsim.dataflows.tiled.dataflow import TiledDataflow
 from hwsim.errors import InputError
 from hwsim.libraries.model import load
 from hwsim.resolve import slice_choice
@@ -55,6 +57,42 @@ def test_auto_is_the_fastest_of_what_it_timed_and_the_advice_its_share(device):
         assert f"takes {auto.options['split_k']} slices and about {share:.0%} of the time" in notice["message"]
     if auto.options["split_k"] > 1:
         assert f"{share:.0%} of the time of K in one piece" in decision.why
+
+
+def test_slices_are_said_as_they_run(monkeypatch):
+    """Slices are multiples of 64: K = 2112 asked for in 10 runs in 9."""
+    call = {"m": 16, "n": 64, "k": 2112, "device": "h200", "format": "fp16", "exact": False}
+    estimate = SplitK(10, 0.1, NOTABLE, (10, 9, 8, 1))
+    monkeypatch.setattr(TiledDataflow, "split_k", lambda *_: estimate)
+    auto, whole = hwsim.run(**call, split_k="auto"), hwsim.run(**call)
+    tried = auto.gemm.decided("split_k").why
+    assert "the fastest of 1, 7, 9, by" in tried
+    running = len(auto.gemm.schedule.slice_lengths(2112))
+    assert auto.options["split_k"] == auto.schedule["split_k"] == running
+    [notice] = [one for one in whole.warnings if one["code"] == CODE]
+    assert notice["count"] == running and f"takes {running} slices" in notice["message"]
+
+
+@pytest.mark.parametrize(
+    "how", [{"split_k": 10}, {"schedule": {"split_k": 10}}, {"schedule": {"split_k": 10}, "split_k": 10}]
+)
+def test_a_record_has_the_slices_that_run(how):
+    call = {"m": 16, "n": 64, "k": 2112, "device": "h200", "format": "fp16"}
+    asked, same = hwsim.run(**call, **how), hwsim.run(**call, split_k=9)
+    assert asked.gemm.schedule.split_k == asked.options["split_k"] == asked.schedule["split_k"] == 9
+    assert asked.cycles == same.cycles and (asked.codes == same.codes).all()
+    assert asked.gemm.schedule == same.gemm.schedule
+
+
+def test_orders_of_summation_are_compared_by_the_slices_that_run():
+    ten, nine, lengths = ({"device": "h200", "schedule": {name: value}} for name, value in
+                          (("split_k", 10), ("split_k", 9), ("slice_k", 256)))  # fmt: skip
+    sizes = {"m": 16, "n": 16, "k": 2112, "format": "fp16"}
+    reasons = [hwsim.diff(left=left, right=right, **sizes).reason.reasons
+               for left, right in ((ten, nine), ("h200", ten), (nine, lengths))]  # fmt: skip
+    words = "the order of summation differs: slices of K"
+    assert reasons[0] == () and reasons[1][0] == f"{words} 1 on left, 9 on right"
+    assert not [reason for reason in reasons[2] if reason.startswith(words)]
 
 
 def test_bits_do_not_depend_on_whether_times_are_wanted():

@@ -16,7 +16,7 @@ from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.tiled.buffers import Footprint
 from hwsim.dataflows.tiled.design import FRAGMENT_BYTES, KernelDesign, needs_transpose
-from hwsim.dataflows.tiled.estimate import KernelEstimate, element_bytes
+from hwsim.dataflows.tiled.estimate import ElementBytes, KernelEstimate, element_bytes
 from hwsim.dataflows.tiled.family import Family, Shape
 from hwsim.dataflows.tiled.model import Blocking, GemmKernel
 from hwsim.dataflows.tiled.parts import designed, footprint
@@ -82,7 +82,7 @@ class TileCandidate:
         blocking: Blocking,
         designs: Sequence[tuple[KernelDesign, int]],
         is_for: bool,
-        bytes_of_all: tuple[float, float, float],
+        bytes_of_all: ElementBytes,
     ) -> None:
         self.shape, self.blocking, self.is_for = shape, blocking, is_for
         self._designs, self._bytes_of_all = designs, bytes_of_all
@@ -126,9 +126,7 @@ class _DeviceCache:
 
     device: Device
     sets: dict[tuple[tuple[GemmKernel, ...], int | None, int], CandidateSet] = field(default_factory=dict)
-    estimates: dict[tuple[GemmKernel, Blocking, tuple[float, float, float]], KernelEstimate] = field(
-        default_factory=dict
-    )
+    estimates: dict[tuple[GemmKernel, Blocking, ElementBytes], KernelEstimate] = field(default_factory=dict)
     tiles: dict[tuple[tuple[GemmKernel, ...], int | None, int], dict[Tile, TileCandidate | None]] = field(
         default_factory=dict
     )
@@ -192,7 +190,7 @@ class TileChooser:
         return total
 
     def _estimate(
-        self, device: Device, kernel: GemmKernel, blocking: Blocking, bytes_of_all: tuple[float, float, float]
+        self, device: Device, kernel: GemmKernel, blocking: Blocking, bytes_of_all: ElementBytes
     ) -> KernelEstimate:
         estimates = self._cache_of(device).estimates
         key = (kernel, blocking, bytes_of_all)
@@ -297,7 +295,7 @@ class TileChooser:
         tile: Tile,
         stages: int | None,
         shapes: Sequence[Shape],
-        bytes_of_all: tuple[float, float, float],
+        bytes_of_all: ElementBytes,
     ) -> TileCandidate | None:
         """A tile as a candidate; None where it does not fit. counted: kernels of different kinds, as `_counted`."""
         near, unique = _nearest(shapes, tile), list(counted)

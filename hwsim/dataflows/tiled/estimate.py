@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from hwsim.libraries.model.kernels import SplitKModel
 
 
+class ElementBytes(NamedTuple):
+    """Bytes of an element of A, of B and of C, in all matrices that some kernels read and write."""
+
+    a: float
+    b: float
+    c: float
+
+
 class KernelEstimate:
     """The estimated time of one kernel with one blocking, as a function of the sizes.
 
@@ -35,7 +43,7 @@ class KernelEstimate:
     this one, as of the function.
     """
 
-    def __init__(self, design: KernelDesign, stages: int, element_bytes: tuple[float, float, float]) -> None:
+    def __init__(self, design: KernelDesign, stages: int, element_bytes: ElementBytes) -> None:
         device, b, family = design.device, design.blocking, design.family
         self.design, self.cores = design, device.cores
         self.m, self.n, self.k = b.m, b.n, b.k
@@ -89,8 +97,8 @@ class KernelEstimate:
 
     def _held_bytes(self, m: int, n: int, k: int) -> float:
         """Bytes of the operands and the result of one product, in all kernels."""
-        a, b, c = self.element_bytes
-        return m * k * a + k * n * b + m * n * c
+        size = self.element_bytes
+        return m * k * size.a + k * n * size.b + m * n * size.c
 
     def _times(
         self, tile: TileEstimate, rows: int, cols: int, busy: Sequence[tuple[int, int]], k: int, is_held: bool
@@ -257,8 +265,8 @@ def _requested(design: KernelDesign, side: int, size: int, request_bytes: int) -
     return requested / design.spread(side)
 
 
-def element_bytes(kernels: Sequence[GemmKernel]) -> tuple[float, float, float]:
-    """Bytes of an element of A, of B and of C in all matrices that these kernels read and write."""
+def element_bytes(kernels: Sequence[GemmKernel]) -> ElementBytes:
+    """The bytes of an element in all matrices that these kernels read and write."""
     read = []
     for side in range(2):
         operands = [kernel.operands[side] for kernel in kernels]
@@ -266,7 +274,7 @@ def element_bytes(kernels: Sequence[GemmKernel]) -> tuple[float, float, float]:
             x.name: operand.element_bits or format_of(x.format).bits for operand in operands for x in operand.matrices
         }
         read.append(sum(bits.values()) / 8)
-    return read[0], read[1], _result_bytes(kernels[0])
+    return ElementBytes(read[0], read[1], _result_bytes(kernels[0]))
 
 
 def _loaded_bytes(operand: KernelOperand) -> float:

@@ -112,6 +112,7 @@ class DeviceModel(SourcedFile):
     area: AreaModel | None = None
 
     _asked_mhz: float | None = PrivateAttr(default=None)
+    _asked_watts: float | None = PrivateAttr(default=None)
     _origin: DeviceOrigin = PrivateAttr(default=DeviceOrigin())
 
     @model_serializer(mode="wrap")
@@ -124,6 +125,11 @@ class DeviceModel(SourcedFile):
     def asked_mhz(self) -> float | None:
         """The core clock set by `hwsim.devices.at_clock`, MHz; None: the file's clocks."""
         return self._asked_mhz
+
+    @property
+    def asked_watts(self) -> float | None:
+        """The board's power set by `hwsim.devices.at_power`, W; None: the file's."""
+        return self._asked_watts
 
     @property
     def argument(self) -> str:

@@ -107,7 +107,7 @@ function explored(given, pick, width) {
       const own = [...new Set(name), ...(facet === null ? [] : [said(facet)])].join(", ");
       if (drawn.has(same) && drawn.get(same) !== own) equal.push(`${own} = ${drawn.get(same)}`);
       else drawn.set(same, own);
-      const joined = given.parameters.includes(pick.x) && points.length > 1;
+      const joined = given.parameters.includes(pick.x) && points.length > 1 && typeof first[pick.x] === "number";
       data.push({type: "scatter", mode: joined ? "lines+markers" : "markers", xaxis: "x" + end, yaxis: "y" + end,
         x: points.map(point => point[pick.x]), y: points.map(point => point[pick.y]), showlegend: false,
         line: {color: shade, width: 1.4, dash: DASHES[Math.min(least, DASHES.length - 1)]},

@@ -15,7 +15,7 @@ from hwsim.analysis.inputs import NORMAL, drawn
 from hwsim.api import run
 from hwsim.errors import HwsimError
 from hwsim.report.plots.lines import ERROR, over
-from hwsim.report.plots.series import SIZE, PlotRow
+from hwsim.report.plots.series import NOT_DRAWN, SIZE, PlotRow
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.schemes import Scheme, shown_name
 
@@ -86,7 +86,8 @@ def exponent_rows(
     progress: Callable[[float], None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each device, scheme, distribution, seed and exponent; `refused` says why one has no error.
+    """A row for each device, scheme, distribution, seed and exponent; `refused` says why one has no error, `not_drawn`
+    why one that ran has none on a logarithmic axis: an overflow, for example.
 
     schemes: each with its format (None: the scheme's own) and its options; of these, input_format is the operands'
     own, fp32 or fp64. Raises as `hwsim.run` where all are refused.
@@ -107,13 +108,23 @@ def exponent_rows(
                 measures = run(scaled, b, device=device, scheme=scheme, timing=False, **named).error
             except HwsimError as refusal:
                 error = refusal
-                rows.append(way | {"exponent": exponent, ERROR: None, "refused": " ".join(str(refusal).split())})
+                refused = " ".join(str(refusal).split())
+                rows.append(way | {"exponent": exponent, ERROR: None, NOT_DRAWN: None, "refused": refused})
                 break
             value = None if measures is None else measures.get(ERROR)
-            is_drawn = value is not None and np.isfinite(value) and value > 0
-            rows.append(way | {"exponent": exponent, ERROR: value if is_drawn else None, "refused": None})
+            why = _why_not_drawn(value)
+            rows.append(way | {"exponent": exponent, ERROR: None if why else value, NOT_DRAWN: why, "refused": None})
             if progress is not None:
                 progress((index + (at + 1) / len(exponents)) / len(ways))
     if error is not None and all(row[ERROR] is None for row in rows):
         raise error
     return rows
+
+
+def _why_not_drawn(value: float | None) -> str | None:
+    """Why an error has no place on a logarithmic axis; None where it has one."""
+    if value is None:
+        return "no error is known"
+    if not np.isfinite(value):
+        return "overflow: C has infinities or NaNs"
+    return None if value > 0 else "the product is exact: an error of 0 has no logarithm"

@@ -61,15 +61,15 @@ def over(
     title: str = "",
     bounds: Sequence[str] = (),
     bound_format: str = "fp32",
-    slopes: bool = False,
+    slopes: bool | tuple[float, float] = False,
 ) -> Any:
     """Figure: column y of a sweep's rows over column x (or "size", the cube root of m n k), a line for each series.
 
     Colours tell devices apart, marks and dashes schemes; further parameters that differ give panels. Several seeds of a
     point are its mean, with a band from the least to the largest. bounds: lines to compare with, such as "K u",
     "3 sqrt(K) u" or "2^-16", where u is the unit roundoff of bound_format; K is x. slopes: the exponent p of y ~ x^p in
-    the legend. Points that were refused are named below. Raises InputError as `hwsim.report.plots.series.series_of`,
-    and for an unknown bound.
+    the legend; (LOW, HIGH): of the points from x = LOW to HIGH. Points that were refused are named below. Raises
+    InputError as `hwsim.report.plots.series.series_of`, and for an unknown bound.
     """
     listed = list(rows)
     series = series_of(listed, x, y)
@@ -85,7 +85,7 @@ def over(
         look = line_style(line.colour, line.mark, above)
         _draw(panels.axes[names.index(line.panel)], line, look, slopes)
     is_log = _scale(panels.axes, series, y)
-    _draw_bounds(panels, series, x, bounds, bound_format, has_slopes=slopes)
+    _draw_bounds(panels, series, x, bounds, bound_format, has_slopes=bool(slopes))
     if is_log:
         _widen(panels.axes[0])
     zeros = _zeros(series) if is_log else ""
@@ -112,9 +112,11 @@ def equal_lines(series: Sequence[PlotSeries]) -> str:
     return f"equal lines, one over the other: {'; '.join(told)}" if told else ""
 
 
-def _draw(axes: Any, line: PlotSeries, look: dict[str, Any], slopes: bool) -> None:
-    slope = line.slope if slopes else None
-    label = line.label + (f"{', ' if line.label else ''}slope {slope:.2f}" if slope is not None else "")
+def _draw(axes: Any, line: PlotSeries, look: dict[str, Any], slopes: bool | tuple[float, float]) -> None:
+    low_high = slopes if isinstance(slopes, tuple) else ()
+    slope = line.slope(*low_high) if slopes else None
+    fitted = f" from {low_high[0]:,g} to {low_high[1]:,g}" if low_high else ""
+    label = line.label + (f"{', ' if line.label else ''}slope {slope:.2f}{fitted}" if slope is not None else "")
     xs, ys = [point.x for point in line.points], [point.y for point in line.points]
     if any(isinstance(x, str) for x in xs):
         look["linestyle"] = ""

@@ -22,7 +22,8 @@ SIZES = ("m", "n", "k")
 #: Columns that tell series apart, in the order in which a legend names them; further parameters follow.
 TOLD_APART = ("device", "scheme", "format", OPERAND_DISTRIBUTION, "library", "accumulate", "output")
 #: Columns that tell no series apart: repeated runs of one point, and the name of sizes that are columns themselves.
-ASIDE = ("seed", "shape", *RESULT_COLUMNS)
+NOT_DRAWN = "not_drawn"  # why a row has no value of y, in words
+ASIDE = ("seed", "shape", NOT_DRAWN, *RESULT_COLUMNS)
 MOST_PANELS = 12
 FACTOR = re.compile(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?x")
 
@@ -47,13 +48,14 @@ class PlotSeries:
     mark: int
     points: tuple[PlotPoint, ...]
 
-    @property
-    def slope(self) -> float | None:
-        """The exponent p of y ~ x^p, by least squares of the logarithms; None for fewer than two positive places."""
+    def slope(self, low: float = 0.0, high: float = math.inf) -> float | None:
+        """The exponent p of y ~ x^p from x = low to high, by least squares of the logarithms; None for fewer than two
+        positive places.
+        """
         pairs = [
             (math.log(point.x), math.log(point.y))
             for point in self.points
-            if isinstance(point.x, float) and point.x > 0 and point.y > 0
+            if isinstance(point.x, float) and point.x > 0 and point.y > 0 and low <= point.x <= high
         ]
         if len({x for x, _ in pairs}) < 2:
             return None

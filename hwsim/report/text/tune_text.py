@@ -72,8 +72,13 @@ def tune_text(landscape: Landscape) -> str:
 
 
 def state_text(landscape: Landscape) -> str:
-    """The state of L2 that all times are of."""
-    return f"L2 {STATES[landscape.l2].meaning} (l2={landscape.l2})"
+    """What all times are of: the state of L2, the clock or the power limit that was asked for, the format in memory."""
+    call = landscape.call
+    parts = [f"L2 {STATES[landscape.l2].meaning} (l2={landscape.l2})"]
+    parts += [f"clock {call['clock_mhz']:,g} MHz"] if "clock_mhz" in call else []
+    parts += [f"board of {call['power_limit_w']:,g} W"] if "power_limit_w" in call else []
+    parts += [f"operands {call['input_format']} in memory"] if "input_format" in call else []
+    return "; ".join(parts)
 
 
 def refusals(landscape: Landscape) -> list[tuple[str, str]]:

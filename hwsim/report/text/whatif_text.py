@@ -64,10 +64,12 @@ def _words(changed: ChangedNumbers, path: str) -> str:
     return f"held by {changed.held[path]}" if path in changed.held else changed.beside.get(path, "")
 
 
+NEW = (ComparedMapping.ANEW, ComparedMapping.OF_LIBRARY)  # mappings that are another one than before
 #: What was done with the mapping, in words.
 _HOW = {
-    ComparedMapping.SAME: "the mapping is kept: the one chosen anew takes no less time",
+    ComparedMapping.SAME: "the mapping is kept: the one chosen anew is the same, or takes no less time",
     ComparedMapping.ANEW: "the mapping is chosen anew: it takes less time than the one of before",
+    ComparedMapping.OF_LIBRARY: "the mapping is of the kernel that the library runs there",
     ComparedMapping.FIXED: "the same program at the same clock: a saved record or a library fixes it",
 }
 
@@ -75,14 +77,14 @@ _HOW = {
 def how_text(changed: ChangedNumbers) -> str:
     """What was done with the mapping, in words."""
     how = _HOW[changed.mapping]
-    if changed.mapping == ComparedMapping.ANEW and changed.old_mapping_seconds is None:
-        how = "the mapping is chosen anew: the one of before does not fit"
+    if changed.mapping in NEW and changed.old_mapping_seconds is None:
+        how = f"{how.partition(':')[0]}: the one of before does not fit"
     return f"with other numbers of the device: {how}"
 
 
 def about_mapping(changed: ChangedNumbers) -> str:
     """What of a change is the new mapping's, as a sentence; empty where nothing is."""
-    if changed.mapping != ComparedMapping.ANEW:
+    if changed.mapping not in NEW:
         return ""
     if changed.new_mapping_seconds is None:
         return "the new mapping does not fit without the change; hwsim tune looks for the best one that does"

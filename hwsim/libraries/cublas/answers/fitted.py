@@ -32,7 +32,8 @@ from hwsim.libraries.cublas.versions import Version
 #: Parts of a call in words.
 BIAS, COLUMNS, BATCHES = "a bias", "A by columns", "batches"
 ACCUMULATOR_BYTES = 4  # of a sum in fp32
-REDUCTIONS, PREFERENCE = "these reductions", "this workspace and these reductions"
+REDUCTIONS = "a limit on the formats in which slices of K are reduced"
+PREFERENCE = f"this workspace and {REDUCTIONS}"
 
 
 class FittedAnswer(NamedTuple):
