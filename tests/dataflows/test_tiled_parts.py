@@ -14,7 +14,7 @@ from hwsim.dataflows.registry import dataflow, dataflows
 from hwsim.dataflows.tiled import dataflow as tiled
 from hwsim.dataflows.tiled import parts, split
 from hwsim.dataflows.tiled.choice import widest
-from hwsim.dataflows.tiled.estimate import _lane_rate
+from hwsim.dataflows.tiled.estimate import lane_time
 from hwsim.dataflows.tiled.partition import Partition
 from hwsim.dataflows.tiled.program import blocking_of, mapping_of
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -73,9 +73,14 @@ def test_the_widest_operand() -> None:
     assert widest([kernel]) == 32  # type: ignore[list-item]
 
 
-def test_lanes_without_a_time_of_their_own_take_a_cycle() -> None:
-    device = SimpleNamespace(vector=SimpleNamespace(repeat_bytes=256, cycles_per_repeat={}))
-    assert _lane_rate(device) == 256  # type: ignore[arg-type]
+def test_lanes_take_the_time_of_the_operation_and_a_cycle_where_the_file_has_none() -> None:
+    known = {"cast": 4.0, "widen": 2.0, "add": 1.5}
+    vector = SimpleNamespace(time_of=known.get)
+    times = [lane_time(vector, "cast"), lane_time(vector, "cast", widens=True), lane_time(vector, "add")]  # type: ignore[arg-type]
+    assert times == [4, 2, 1.5]
+    assert lane_time(vector, "scale") == 1  # type: ignore[arg-type]
+    known.pop("widen")
+    assert lane_time(vector, "cast", widens=True) == 4  # type: ignore[arg-type]
 
 
 def test_an_instruction_of_other_formats_is_looked_up() -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from hwsim.dataflows.elementwise import vector_of
+from hwsim.dataflows.operand_passes import residual_format
 from hwsim.dataflows.tiled import scale_feed
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.devices import instruction
@@ -24,7 +26,7 @@ from hwsim.host.multiples import round_up
 if TYPE_CHECKING:
     from hwsim.dataflows.tiled.model import GemmKernel, KernelOperand
     from hwsim.devices.device import Device
-    from hwsim.devices.model import LinkModel
+    from hwsim.devices.model import LinkModel, VectorModel
     from hwsim.libraries.model.kernels import SplitKModel
 
 
@@ -197,7 +199,7 @@ class TileEstimate:
         loaded = b.k * m * _loaded_bytes(of_a), b.k * n * _loaded_bytes(of_b)
         into = _link(device, "GM", family.registers if family.through_registers else family.shared)
         requested = _requested(design, 0, m, into.request_bytes), _requested(design, 1, n, into.request_bytes)
-        lanes = _lane_operations(design, m, n) * 4 / _lane_rate(device)
+        lanes = _lane_cycles(design, m, n)
         product = _multiply(design, m, n, product)
         step = product + lanes if design.on_vector else max(product, lanes)
         exposed_cycles = step
@@ -313,29 +315,43 @@ def _multiply(design: KernelDesign, m: int, n: int, product: float) -> float:
     return max(product, shared, (product + shared + steps * (2 * out.startup_cycles + drain)) / 2)
 
 
-def _lane_operations(design: KernelDesign, m: int, n: int) -> float:
-    """Elementwise operations of one block of K of a tile of m x n: splits in the kernel, and promotion."""
-    b, kernel = design.blocking, design.kernel
-    count = 0.0
-    value = kernel.epilogue.value
+def _lane_cycles(design: KernelDesign, m: int, n: int) -> float:
+    """Cycles of the lanes for one block of K of a tile of m x n: splits in the kernel, and promotion. Each operation
+    has its own time: conversions may take several times as long as additions.
+    """
+    b, kernel, vector = design.blocking, design.kernel, vector_of(design.device)
+    cycles, value, of_sum = 0.0, kernel.epilogue.value, format_of(design.sum_format).bits
     for t, run in enumerate(kernel.promotion_intervals):
         if run is not None and not (kernel.joined and t):
             joins = operations(value) if kernel.joined and value is not None else 0
-            count += m * n * b.k / run * (joins + 1 + design.converts)
+            time = (joins + 1) * lane_time(vector, "add")
+            if design.converts:
+                time += lane_time(vector, "cast", widens=of_sum > format_of(design.accumulator).bits)
+            cycles += m * n * b.k / run * time * of_sum / 8 / vector.repeat_bytes
     for i, operand in enumerate(kernel.operands):
         if operand.raw is not None:
-            rules = operand.rules
-            steps = sum(1 + 2 * (p + 1 < len(rules)) + bool(x.scale_exponent) for p, x in enumerate(rules))
+            bits = format_of(residual_format(operand.raw.format)).bits
             repeat = (-(-n // b.warp[1]), -(-m // b.warp[0]))[i] if design.repeats_fragments else 1
-            count += b.k * (m, n)[i] * steps * repeat
-    return count
+            cycles += b.k * (m, n)[i] * _split_time(vector, operand, bits) * repeat * bits / 8 / vector.repeat_bytes
+    return cycles
 
 
-def _lane_rate(device: Device) -> float:
-    """Bytes of fp32 operands that the lanes process per cycle."""
-    vector = device.vector
-    assert vector is not None
-    return vector.repeat_bytes / vector.cycles_per_repeat.get("add", 1.0)
+def _split_time(vector: VectorModel, operand: KernelOperand, bits: int) -> float:
+    """Cycles per repeat of the operations of `split_ops`. bits: of the residual's format."""
+    total, last = 0.0, max(piece.number for piece in operand.pieces)
+    for number, rule in enumerate(operand.rules[: last + 1]):
+        total += lane_time(vector, "cast") + bool(rule.scale_exponent) * lane_time(vector, "scale")
+        if number < last:
+            total += lane_time(vector, "cast", widens=bits > format_of(rule.format).bits) + lane_time(vector, "sub")
+    return total
+
+
+def lane_time(vector: VectorModel, opcode: str, *, widens: bool = False) -> float:
+    """Cycles per repeat of an operation of the lanes; 1 where the device file gives none. widens: of a conversion, to a
+    wider format.
+    """
+    time = (vector.time_of("widen") if widens else None) or vector.time_of(opcode)
+    return 1.0 if time is None else time
 
 
 def _link(device: Device, source: str, target: str) -> LinkModel:
