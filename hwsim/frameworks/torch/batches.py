@@ -216,7 +216,8 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
         arguments: as of `emulate`.
 
     Raises:
-        InputError: a product that has no like in a batch of one; and as `emulate`.
+        InputError: a product that has no like in a batch of one, or a pattern of `modules` that matches no module; and
+            as `emulate`.
     """
     if not isinstance(batches, Iterable):
         raise InputError(f"batches = {batches!r}; allowed: integers of at least 1, as a list")
@@ -228,6 +229,7 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
     remarks: tuple[str, ...] = ()
     for index, size in enumerate((1, *sizes)):
         with emulate(measure_every=0, **arguments) as run, torch.no_grad():
+            run.check_patterns(model)
             follower = _Follower(products, run.settings, size, index == 0)
             run.record.observer = follower
             called(model, _repeated(inputs, size))

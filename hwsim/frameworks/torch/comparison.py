@@ -105,7 +105,8 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
         common: arguments of all of them.
 
     Raises:
-        InputError: fewer than two sides, or an output without a tensor; and as `emulate`.
+        InputError: fewer than two sides, an output without a tensor, or a pattern of `modules` that matches
+            no module; and as `emulate`.
     """
     if len(sides) < 2:
         raise InputError(f"compare: {len(sides)} sides; allowed: at least two devices, mappings, or {PLAIN!r}")
@@ -123,6 +124,7 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
             continue
         arguments = {"device": side} if isinstance(side, str) else side
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
+            run.check_patterns(model)
             output = _output(called(model, x))
         remarks = tuple(run.record.remarks())
         runs.append(OutputSide(name, run.title, remarks, output, run.record.verdict.is_predicted))

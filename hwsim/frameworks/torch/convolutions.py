@@ -9,8 +9,9 @@ gap is multiplied. Of a plain layer all three are PyTorch's own. The module know
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -80,11 +81,7 @@ def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window:
             return torch.convolution(x, w, bias, *window.arguments)
     around = [(p, p) for p in window.padding]
     order = order_of(place, window.sizes(x.shape, w.shape), x, w, "forward")
-    in_gemm = None if order.adds_bias else bias
-    result = _convolved(x, w, in_gemm, around, window, place, order).contiguous(memory_format=memory_format(x, w))
-    if bias is None or not order.adds_bias:
-        return result
-    return result + bias.reshape(-1, *(1 for _ in window.stride))
+    return _convolved(x, w, bias, around, window, place, order).contiguous(memory_format=memory_format(x, w))
 
 
 def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
@@ -185,7 +182,8 @@ def _convolved(
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
     padding = _products_of_padding(x.shape, spatial, around, window, out, w.shape[0])
-    stack = _stacked(columns, weights, group_bias, place, order, padding)  # (groups, N * pixels, O / groups)
+    as_measured = partial(_channels_first, spatial=spatial, k_order=order.k_order, from_last=from_last)
+    stack = _stacked(columns, weights, group_bias, place, order, padding, as_measured)  # (groups, N * pixels, O / groups)
     image = stack.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1)
 
@@ -241,10 +239,40 @@ def _products_of_padding(
     return x[0] * x[1] // window.groups * filters * (prod(out) * prod(spatial) - met)
 
 
+def _channels_first(rows: torch.Tensor, spatial: Sequence[int], k_order: KOrder, from_last: bool) -> torch.Tensor:
+    """Rows (..., k) of windows with K over channel and window, from the first element to the last."""
+    count = rows.shape[-1] // prod(spatial)
+    axes = tuple(range(-len(spatial), 0))
+    if k_order == CHANNELS_LAST:
+        windows = rows.unflatten(-1, (*spatial, count)).movedim(-1, rows.dim() - 1)
+    else:
+        windows = rows.unflatten(-1, (count, *spatial))
+    return (windows.flip(axes) if from_last else windows).flatten(rows.dim() - 1)
+
+
 def _stacked(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, place: Place, order: ConvolutionOrder, padding: int
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    place: Place,
+    order: ConvolutionOrder,
+    padding: int,
+    as_measured: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     is_single = len(a) == 1  # a matrix, not a stack of one
     operands = (a[0], b[0]) if is_single else (a, b)
-    product = multiply(place, *operands, c, 1.0, 1.0, a.dtype, order.library, order.is_known, padding)
+    c, last = (None, bias) if order.adds_bias else (bias, None)
+    product = multiply(
+        place,
+        *operands,
+        c,
+        1.0,
+        1.0,
+        a.dtype,
+        order.library,
+        order.is_known,
+        padding,
+        added_last=last,
+        as_measured=as_measured,
+    )
     return product.unsqueeze(0) if is_single else product

@@ -181,7 +181,7 @@ def diff(
         common: arguments of both.
 
     Raises:
-        InputError: the two runs have unlike products; and as `emulate`.
+        InputError: the two runs have unlike products, or a pattern of `modules` matches no module; and as `emulate`.
     """
     settings_of_sides = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
     runs: list[list[RunStep]] = [[], []]
@@ -203,6 +203,7 @@ def diff(
             runs[index].append(step_of(place, (query, key, value), out))
 
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
+            run.check_patterns(model)
             run.record.observer, run.record.attention_observer = observe, observe_attention
             called(model, x)
         remarks.append(tuple(run.record.remarks()))

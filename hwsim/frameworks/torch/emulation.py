@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hwsim.errors import InputError
 from hwsim.frameworks.coverage import CoverageVerdict
 from hwsim.frameworks.settings import STAGES, Given, PassName, Settings, describe, settings_of
 from hwsim.frameworks.torch import convolutions
@@ -31,7 +32,7 @@ from hwsim.frameworks.torch.compiled_notes import name_of_chips, note_backend, n
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, SCALED_PRODUCTS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activated, is_plain
-from hwsim.frameworks.torch.names import Names, naming
+from hwsim.frameworks.torch.names import TRACED_LAYERS, Names, eager_name, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.progress import counting
@@ -75,6 +76,12 @@ def _unasked(function: FunctionType) -> FunctionType:
 _WHOLE = {function: _unasked(function) for function in (torch.nn.functional.multi_head_attention_forward,)}
 
 
+def check_patterns(settings: Settings, layers: Iterable[str]) -> None:
+    """Raises InputError where a pattern of `modules` holds for none of these layers."""
+    if unused := settings.unused_patterns(map(eager_name, layers)):
+        raise InputError("\n".join(unused))
+
+
 class Emulation:
     """What `emulate` yields: the settings in use, and the record of the products."""
 
@@ -100,6 +107,11 @@ class Emulation:
     def title(self) -> str:
         """The settings of the forward pass in one line."""
         return describe(self.settings).partition("\n")[0]
+
+    def check_patterns(self, model: Any) -> None:
+        """Raises InputError where a pattern of `modules` holds for no module of a model; nothing for a function."""
+        if isinstance(model, torch.nn.Module):
+            check_patterns(self.settings, [name for name, _ in model.named_modules()])
 
     @property
     def not_caught(self) -> Mapping[str, int]:
@@ -374,7 +386,8 @@ def emulate(
     to be called inside.
 
     Args:
-        modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}.
+        modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}. At
+            the end of the `with` a warning names patterns that held for no module.
         measure_every: the error of the first and then of every so many products of a layer is measured (0: none).
         timing: add up the simulated device's time of products and fused attention; nothing else of the model takes any.
         progress: after two seconds, show on a terminal how many products were computed.
@@ -402,3 +415,7 @@ def emulate(
         stack.enter_context(_Operators(functions, record))
         stack.enter_context(functions)
         yield Emulation(settings, record)
+        layers = [*names.known.values(), *TRACED_LAYERS, *(layer for layer, _, _ in record.layers)]
+        if names.known or record.layers:
+            for sentence in settings.unused_patterns(layers):
+                warnings.warn(sentence, stacklevel=3)

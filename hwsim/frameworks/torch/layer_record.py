@@ -286,7 +286,7 @@ class Record:
         """
         entry = self._layer(place)
         if self.measures(place):
-            self._measure(entry, _sampled(a, b) if sampled is None else sampled, c, alpha, beta, out)
+            self._measure(entry, sampled_operands(a, b) if sampled is None else sampled, c, alpha, beta, out)
         entry.calls += 1
         entry.macs += out.numel() * a.shape[-1] - padding
         entry.padding_macs += padding
@@ -463,7 +463,7 @@ def sample(m: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     return _spread(m, SAMPLED_ROWS), _spread(n, SAMPLED_COLUMNS)
 
 
-def _sampled(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def sampled_operands(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows of A and columns of B of `sample`, of some matrices of stacks."""
     left, right = _some(a), _some(b)
     rows, columns = sample(left.shape[-2], right.shape[-1])

@@ -21,7 +21,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import PassName, PassSettings, Settings
-from hwsim.frameworks.torch.layer_record import Record, sample
+from hwsim.frameworks.torch.layer_record import Record, sample, sampled_operands
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.plain import plain_product
@@ -95,10 +95,15 @@ def multiply(
     library: LibraryOnDevice | None = None,
     is_known: bool = False,
     padding: int = 0,
+    *,
+    added_last: torch.Tensor | None = None,
+    as_measured: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
     broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
     whether the order of its kernel is. padding: how many of the products are of a convolution's padding, and no work.
+    added_last: a bias that PyTorch adds to the rounded result; c is None then. as_measured: gives rows (..., k) with K
+    in the same order for all devices, for the record's errors; None: K has it already.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -106,7 +111,8 @@ def multiply(
         if chosen.arguments is None:
             record.left_plain(place.layer, prod((*a.shape, b.shape[-1])) - padding)
         if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
-            return plain_product(a, b, c, alpha, beta, dtype)
+            plain = plain_product(a, b, c, alpha, beta, dtype)
+            return plain if added_last is None else plain + added_last
         start = time.perf_counter()
         taken = gpu_array_of if _stays_on_gpu(chosen, a, b) else array_of
         more, is_added = _c_arguments(a, b, c, alpha, beta, taken)
@@ -135,7 +141,15 @@ def multiply(
         out = tensor_of(product, dtype, a.device)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
-        record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start, padding)
+        if added_last is not None:
+            out = out + added_last
+            c = added_last
+        sampled = None
+        if as_measured is not None and record.measures(place):
+            rows, columns = sampled_operands(a, b)
+            sampled = as_measured(rows), as_measured(columns.mT).mT
+        seconds = time.perf_counter() - start
+        record.product(place, a, b, c, alpha, beta, out, ready, seconds, padding, sampled=sampled)
         return out
 
 
