@@ -6,7 +6,7 @@ The module runs a model and compares its outputs; how products are computed, and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,7 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
     if wrong := next((side for side in sides if not isinstance(side, str | Mapping)), None):
         raise InputError(f"compare: a side is {wrong!r}; allowed: a device, a mapping of arguments, or {PLAIN!r}")
     names = _names(sides)
+    here: dict[str, set[str]] = {}
     state = torch.get_rng_state()
     runs = []
     for number, side in enumerate(sides):
@@ -127,11 +128,28 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
             run.check_patterns(model)
             output = _output(called(model, x))
         remarks = tuple(run.record.remarks())
+        here[name] = set(run.record.here)
         runs.append(OutputSide(name, run.title, remarks, output, run.record.verdict.is_predicted))
+    runs = [replace(run, remarks=(*run.remarks, *_unlike_functions(run.name, here))) for run in runs]
     if len({tuple(run.output.shape) for run in runs}) > 1:
         raise InputError(f"compare: outputs of shapes {[tuple(run.output.shape) for run in runs]}; they must be alike")
     pairs = tuple(_pair(left, right) for index, left in enumerate(runs) for right in runs[index + 1 :])
     return Comparison(tuple(runs), pairs)
+
+
+def _unlike_functions(name: str, here: Mapping[str, set[str]]) -> list[str]:
+    """A line for each other side on which a chip's kernel computed what this CPU computed on the side `name`.
+
+    here: by side, names of operators without products that this CPU computed.
+    """
+    lines = []
+    for other, of_other in here.items():
+        if name in here and (unlike := sorted(here[name] - of_other)):
+            lines.append(
+                f"not alike: {', '.join(unlike)} by this CPU here, as the chip's kernel with {other}; this computer's bits "
+                "are in the distance"
+            )
+    return lines
 
 
 def _names(sides: Sequence[str | Mapping[str, Any]]) -> list[str]:

@@ -36,8 +36,10 @@ from hwsim.frameworks.torch.names import TRACED_LAYERS, Names, eager_name, namin
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.progress import counting
+from hwsim.frameworks.torch.run_steps import FunctionCall, digest
 from hwsim.frameworks.torch.switches import current, refuse_switches
 from hwsim.frameworks.torch.uncaught import macs_of, multiplies, runs_products
+from hwsim.frameworks.torch.unsimulated import has_same_bits, host_result, shown_name
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
 #: {function: the same, or what another library has wrapped: PyTorch's own, which asks whether somebody overrides it}
@@ -227,6 +229,7 @@ class _Kind:
         self.is_hwsim_s = func.namespace == "hwsim"  # in compiled graphs; eager products are seen by no mode
         self.multiplies = not self.runs and multiplies(func)
         self.is_other = self.function is None and not self.multiplies and func is not CONVOLUTION_BACKWARD
+        self.shown = "" if self.runs or self.multiplies else shown_name(func)  # of an operator without products
 
 
 _KINDS: dict[int, _Kind] = {}  # by identity: PyTorch hashes operators in Python, and all go through here
@@ -260,7 +263,10 @@ class _Operators(TorchDispatchMode):
                 self._note_compiled()
             if kind.runs and runs_products(func, args):
                 self.record.passed_on(func.name(), None)
-            return func(*args, **(kwargs or {}))
+            given, others = func(*args, **(kwargs or {})), kwargs or {}
+            if kind.shown:
+                self._note_function(kind, args, others, given, is_here=True)
+            return given
         keywords, result = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
             result = self._convolution_backward(*args)
@@ -272,6 +278,8 @@ class _Operators(TorchDispatchMode):
                 return self._plain(kind, args, keywords)
             result = kind.function(caller, *args, **keywords)
         if result is not None:
+            if kind.shown:
+                self._note_function(kind, args, keywords, result, is_here=False)
             return result
         if kind.multiplies and not (args and isinstance(args[0], FakeTensor)):
             space = "" if func.namespace == "aten" else f"{func.namespace}::"
@@ -283,7 +291,27 @@ class _Operators(TorchDispatchMode):
             else:
                 self.record.passed_on(name, macs)
             return result
-        return func(*args, **keywords)
+        result = func(*args, **keywords)
+        if kind.shown:
+            self._note_function(kind, args, keywords, result, is_here=True)
+        return result
+
+    def _note_function(
+        self, kind: _Kind, args: tuple[Any, ...], keywords: Mapping[str, Any], result: Any, *, is_here: bool
+    ) -> None:
+        """Note an operator without products. is_here: PyTorch computed it by this CPU; else as the chip's kernel does.
+
+        Of what hwsim's own functions call, those are noted that PyTorch has a kernel for in attention's math form.
+        """
+        values = host_result(result)
+        is_inside = self.functions.depth > 0
+        if values is None or (is_inside and kind.function is None):
+            return
+        has_same = has_same_bits(kind.shown, args, keywords)
+        if is_here:
+            self.record.ran_here(kind.shown, has_same_bits=has_same)
+        if self.record.function_observer is not None and not is_inside:
+            self.record.function_observer(FunctionCall(kind.shown, self.names.current, is_here, digest(values)))
 
     def _note_compiled(self) -> None:
         """One of hwsim's operators runs: in a compiled graph, unless eager code has called it, or a gradient."""

@@ -29,6 +29,7 @@ from hwsim.frameworks.torch.scale_tensors import PACKED, TensorScales, elements_
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, gpu_array_of, layout, tensor_of
 from hwsim.host.warned import warn_once
+from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
 from hwsim.request.on_gpu import copied, work_of_host
@@ -131,13 +132,13 @@ def multiply(
         if chosen.scale is not None and c is not None:  # the scaled product comes first
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True
-        with _at(place):
+        with _at(place, chosen):
             product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
+        macs, is_ordered = prod((*a.shape, b.shape[-1])) - padding, True
         if not is_known or ready.gemm.library is not None:
-            macs = prod((*a.shape, b.shape[-1])) - padding
-            _note_order(settings, record, place, format_name(a.dtype), ready.gemm, macs)
+            is_ordered = _note_order(settings, record, place, format_name(a.dtype), ready.gemm, macs)
         if chosen.arguments.get("library") is not None:
-            record.macs_asked += prod((*a.shape, b.shape[-1])) - padding
+            record.asked(macs, _confidence(ready.gemm), is_ordered=is_ordered)
         out = tensor_of(product, dtype, a.device)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
@@ -166,15 +167,22 @@ def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) ->
 
 
 @contextlib.contextmanager
-def _at(place: Place) -> Iterator[None]:
+def _at(place: Place, chosen: PassSettings) -> Iterator[None]:
     """Inside, what is not supported says at which layer, and how the model runs without it."""
     try:
         yield
     except UnsupportedError as error:
         where = f"layer {place.layer}" if place.layer else "a product outside of modules"
+        layer, device = place.layer, chosen.arguments["device"].name if chosen.arguments else "..."
+        ways = [f"modules={{{layer!r}: {{'device': {device!r}}}}} for hwsim's own order"]
+        after = ""
+        if chosen.arguments and chosen.arguments.get("library") != PYTORCH:
+            of_pytorch = f"{{'device': {device!r}, 'library': {PYTORCH!r}}}"
+            ways.insert(0, f"modules={{{layer!r}: {of_pytorch}}} for the kernel that PyTorch calls there")
+            after = f". Layers without library={PYTORCH!r} have this CPU's layer norms, softmaxes and functions of elements"
         raise UnsupportedError(
-            f"{where}, {place.operation}: {error}. To compute this product otherwise, give "
-            f"modules={{{place.layer!r}: {{'device': ...}}}} for hwsim's own order, or 'plain' for PyTorch's product"
+            f"{where}, {place.operation}: {error}. To compute this product otherwise, give {', '.join(ways)}, or "
+            f"modules={{{layer!r}: 'plain'}} for PyTorch's product by this CPU{after}"
         ) from error
 
 
@@ -195,10 +203,18 @@ def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
         )
 
 
-def _note_order(settings: Settings, record: Record, place: Place, operand: str, gemm: Gemm, macs: int) -> None:
-    """Count a product that hwsim's own order stands for."""
-    if name := unknown_order(settings, place, operand, gemm):
+def _note_order(settings: Settings, record: Record, place: Place, operand: str, gemm: Gemm, macs: int) -> bool:
+    """Count a product that hwsim's own order stands for; whether its order is known."""
+    name = unknown_order(settings, place, operand, gemm)
+    if name:
         (record.left_out if gemm.is_order_known else record.unordered)(name, macs)
+    return not name
+
+
+def _confidence(gemm: Gemm) -> float | None:
+    """The probability that a record's kernel is the library's; None where nobody gives one."""
+    kernel = gemm.decided("kernel")
+    return None if kernel is None else kernel.confidence
 
 
 def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -245,12 +261,12 @@ def multiply_scaled(
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
             more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
-        with _at(place):
+        with _at(place, chosen):
             product, ready = multiplied(chosen, left, right, **more)
         macs = prod((*left.shape, b.shape[-1]))
-        _note_order(settings, record, place, operand, ready.gemm, macs)
+        is_ordered = _note_order(settings, record, place, operand, ready.gemm, macs)
         if chosen.arguments.get("library") is not None:
-            record.macs_asked += macs
+            record.asked(macs, _confidence(ready.gemm), is_ordered=is_ordered)
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
         whole_a, whole_b = (torch.empty(side.shape, device="meta") for side in (left, right))
