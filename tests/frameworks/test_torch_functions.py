@@ -73,7 +73,8 @@ def test_compare_says_which_functions_the_sides_computed_unlike(model):
     said = [[remark for remark in side.remarks if remark.startswith("not alike")] for side in answer.sides]
     assert said[0] == said[2] == []
     assert said[1] == [
-        "not alike: layer_norm by this CPU here, as the chip's kernel with h100; this computer's bits are in the distance"
+        "not alike: layer_norm by this CPU here, as the chip's kernel with h100; "
+        "this computer's bits are in the distance"
     ]
     alike = hwsim.torch.compare(model, TOKENS, "h100", "h200", **LIBRARY)
     assert "not alike" not in str(alike)

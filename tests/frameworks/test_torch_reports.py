@@ -239,4 +239,7 @@ def test_a_kernel_with_empty_slices_says_how_many_hold_work():
 def test_batches_print_the_switches():
     layer = torch.nn.Linear(64, 8).bfloat16()
     answer = str(hwsim.torch.invariance(layer, torch.ones(1, 64).bfloat16(), [1, 2], device="h100", library="pytorch"))
-    assert "\nPyTorch's switches: reductions of fp16 any" in answer and "rows: of the product with a batch of one" in answer
+    assert (
+        "\nPyTorch's switches: reductions of fp16 any" in answer
+        and "rows: of the product with a batch of one" in answer
+    )

@@ -55,7 +55,9 @@ def test_what_stands_for_another_kernel_is_not_simulated():
     sure = run.record.total().least_confidence  # of the only product in a known order
     assert run.record.weighed_library_share == pytest.approx((1 - share) * sure)
     shares = f"100.0 % of this model's MACs were simulated: {100 - 100 * share:.1f} % in the library's known order "
-    shares += f"if each kernel is the one that it takes ({100 * (1 - share) * sure:.1f} % weighed by that probability), "
+    shares += (
+        f"if each kernel is the one that it takes ({100 * (1 - share) * sure:.1f} % weighed by that probability), "
+    )
     assert str(run.verdict).startswith(f"{shares}{100 * share:.1f} % in an assumed one; 2 products in another order")
     name = "CUDNN_ATTENTION of bf16, in the unit's own order"
     assert f"kernel not known: {name}, 2 products, {100 * share:.1f} % of the MACs" in run.report()
@@ -321,7 +323,7 @@ def test_a_line_of_each_layer_has_its_probability_and_all_its_kernels():
 def test_a_library_without_the_product_names_the_layer_and_a_way_on():
     model, x = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 8)), drawn(1, 4, 64)
     call = {"device": "a100", "library": "batch-invariant"}
-    with pytest.raises(hwsim.UnsupportedError, match="^layer 0, linear: ") as refused:
+    with pytest.raises(hwsim.UnsupportedError, match=r"^layer 0, linear: ") as refused:
         hwsim.torch.invariance(model, x, [1, 2], **call)
     said = str(refused.value)
     assert "modules={'0': {'device': 'a100', 'library': 'pytorch'}} for the kernel that PyTorch calls there" in said

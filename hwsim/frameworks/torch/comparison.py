@@ -146,8 +146,8 @@ def _unlike_functions(name: str, here: Mapping[str, set[str]]) -> list[str]:
     for other, of_other in here.items():
         if name in here and (unlike := sorted(here[name] - of_other)):
             lines.append(
-                f"not alike: {', '.join(unlike)} by this CPU here, as the chip's kernel with {other}; this computer's bits "
-                "are in the distance"
+                f"not alike: {', '.join(unlike)} by this CPU here, as the chip's kernel with {other}; this computer's "
+                "bits are in the distance"
             )
     return lines
 

@@ -183,7 +183,9 @@ def _convolved(
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
     padding = _products_of_padding(x.shape, spatial, around, window, out, w.shape[0])
     as_measured = partial(_channels_first, spatial=spatial, k_order=order.k_order, from_last=from_last)
-    stack = _stacked(columns, weights, group_bias, place, order, padding, as_measured)  # (groups, N * pixels, O / groups)
+    stack = _stacked(
+        columns, weights, group_bias, place, order, padding, as_measured
+    )  # (groups, N * pixels, O / groups)
     image = stack.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1)
 

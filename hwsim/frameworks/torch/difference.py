@@ -82,8 +82,9 @@ class Parting:
 
     steps: every product in order. first: index of the first one with a difference, None where all bits are equal; of
     its operands, where has_unlike_inputs. element: index of its first differing element, empty where its operands alone
-    differ; function: the operator without products at which they part before any product; values: that element on both sides; row, column: the operands of it, as the left side takes them. attention:
-    the kernels of both, in words; empty where there is none. sides: the settings of both in words. refused: why that
+    differ; values: that element on both sides; row, column: the operands of it, as the left side takes them. function:
+    the operator without products at which they part before any product; None: there is none. attention: the kernels of
+    both, in words; empty where there is none. sides: the settings of both in words. refused: why that
     row and column do not explain the element, or empty. remarks: of each side, what its report says beside the table:
     evidence, what was not caught, how much of the model was simulated. records: how each side computes its sum. reason:
     why the two differ there, by their units and orders of summation; "": they differ nowhere. evidence: of each side,
@@ -250,8 +251,8 @@ def diff(
         attention=_kernels(runs),
         unknown_orders=(unknown[0], unknown[1]),
     )
-    devices = [(side_settings.base["forward"].arguments or {}).get("device") for side_settings in settings]
-    kernels = [f"as {device.name}'s kernel" if device is not None else "by a chip's kernel" for device in devices]
+    outer = [(side_settings.base["forward"].arguments or {}).get("device") for side_settings in settings]
+    kernels = [f"as {device.name}'s kernel" if device is not None else "as a chip's kernel" for device in outer]
     if first is None:
         return replace(whole, function=_parted_function(functions, len(runs[0]), kernels))
     left_step, right_step = pairs[first]

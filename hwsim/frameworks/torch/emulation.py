@@ -53,6 +53,11 @@ CHECKPOINT = (
     "inside hwsim.torch.emulate checkpoints are run eagerly, as torch.compile shows nobody the products in them: leave "
     "fullgraph=True out, or the checkpoints"
 )
+LATE_CHECKPOINT = (
+    "a checkpoint ran inside hwsim.torch.emulate and nothing was recomputed there: call backward() inside the `with` "
+    "too; outside of it PyTorch recomputes other operators and ends in a CheckpointError"
+)
+CHECKPOINT_HOOK = "_checkpoint_hook."  # in the name of what PyTorch's checkpoints call for each saved tensor
 HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names
 #: Operators whose stand-ins compute PyTorch's own result themselves, or one that PyTorch for CPUs lacks.
 HWSIM_S_WHEN_PLAIN = SCALED_PRODUCTS | {torch.ops.aten.convolution.default}
@@ -128,6 +133,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self.key, self.names = key, names
         self.depth = 0  # of eager functions in which hwsim computes
+        self.has_checkpoint = self.has_recomputed = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -159,6 +165,7 @@ class _Functions(TorchFunctionMode):
             note_backend(self.key)
             result = self._replaced(func, function, args, keywords)
         else:
+            self._note_checkpoint()
             self.depth += 1
             try:
                 result = self._replaced(func, function, args, keywords)
@@ -185,6 +192,15 @@ class _Functions(TorchFunctionMode):
         args, keywords = cast(args, keywords, device)
         with torch.autocast(device, enabled=False):
             return function(caller, *args, **keywords)
+
+    def _note_checkpoint(self) -> None:
+        """Note a product in a checkpoint that saves no tensors, and one that is computed again."""
+        if not torch.is_grad_enabled():
+            return
+        if torch._C._current_autograd_node() is not None:
+            self.has_recomputed = True
+        elif hooks := torch._C._autograd._top_saved_tensors_default_hooks(False):
+            self.has_checkpoint |= CHECKPOINT_HOOK in getattr(hooks[0], "__qualname__", "")
 
     def _pass(self) -> tuple[PassName, str]:
         """The pass of a function's products: during `backward` a gradient's, unless a checkpoint recomputes."""
@@ -447,3 +463,5 @@ def emulate(
         if names.known or record.layers:
             for sentence in settings.unused_patterns(layers):
                 warnings.warn(sentence, stacklevel=3)
+        if functions.has_checkpoint and not functions.has_recomputed:
+            warnings.warn(LATE_CHECKPOINT, stacklevel=3)

@@ -474,7 +474,6 @@ class Record:
             lines.append(f"not swapped: {len(names)} of {kind} ({_some_names(names)})")
         return lines
 
-
     def _computed_here(self) -> list[str]:
         """The line that names operators which this CPU computed."""
         said = [

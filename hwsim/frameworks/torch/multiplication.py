@@ -179,7 +179,9 @@ def _at(place: Place, chosen: PassSettings) -> Iterator[None]:
         if chosen.arguments and chosen.arguments.get("library") != PYTORCH:
             of_pytorch = f"{{'device': {device!r}, 'library': {PYTORCH!r}}}"
             ways.insert(0, f"modules={{{layer!r}: {of_pytorch}}} for the kernel that PyTorch calls there")
-            after = f". Layers without library={PYTORCH!r} have this CPU's layer norms, softmaxes and functions of elements"
+            after = (
+                f". Layers without library={PYTORCH!r} have this CPU's layer norms, softmaxes and functions of elements"
+            )
         raise UnsupportedError(
             f"{where}, {place.operation}: {error}. To compute this product otherwise, give {', '.join(ways)}, or "
             f"modules={{{layer!r}: 'plain'}} for PyTorch's product by this CPU{after}"

@@ -46,8 +46,8 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of an operator without products: its name, its layer, and its result's bits. is_here: this CPU computed it;
-    else it has the bits of PyTorch's kernel on the chip.
+    """A call of an operator without products: its name, its layer, and its result's bits. is_here: this CPU computed
+    it; else it has the bits of PyTorch's kernel on the chip.
     """
 
     name: str

@@ -15,7 +15,18 @@ from torch._subclasses import FakeTensor
 #: Operators that move or make values, beside views: nothing is computed.
 _MOVES = frozenset(
     {
-        *("alias", "arange", "cat", "clone", "constant_pad_nd", "copy", "detach", "empty", "empty_like", "empty_strided"),
+        *(
+            "alias",
+            "arange",
+            "cat",
+            "clone",
+            "constant_pad_nd",
+            "copy",
+            "detach",
+            "empty",
+            "empty_like",
+            "empty_strided",
+        ),
         *("eye", "fill", "flip", "full", "full_like", "gather", "index", "index_put", "index_select", "lift_fresh"),
         *("linspace", "masked_fill", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones"),
         *("ones_like", "repeat", "reshape_alias", "resize", "roll", "scalar_tensor", "scatter", "select_backward"),

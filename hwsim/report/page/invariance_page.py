@@ -35,7 +35,8 @@ def invariance_page(title: str, lead: Sequence[str], advice: Sequence[str], answ
             count(entry["count"]),
             span,
             "; ".join(
-                kernel_text(choice["kernel"], choice["split_k"], choice["working_slices"]) for choice in entry["kernels"]
+                kernel_text(choice["kernel"], choice["split_k"], choice["working_slices"])
+                for choice in entry["kernels"]
             ),
             known_text(entry["known"], entry["least_confidence"]),
             "yes" if entry["equal_rows"] else "no",

@@ -35,13 +35,17 @@ def library_text(library: Library) -> str:
 
 def kernel_text(kernel: str, slices: int, working: int | None = None) -> str:
     """A kernel, and how it divides K. working: how many slices hold elements of K; None: all."""
-    empty = "" if working is None or working >= slices else f", of which {working} {'holds' if working == 1 else 'hold'} work"
+    empty = (
+        ""
+        if working is None or working >= slices
+        else f", of which {working} {'holds' if working == 1 else 'hold'} work"
+    )
     return f"{kernel}, {'K in one piece' if slices == 1 else f'K in {slices} slices{empty}'}"
 
 
 def working_slices(schedule: Schedule, k: int, *, is_known: bool) -> int | None:
-    """How many slices of K = k hold elements; None where the schedule does not say it: its order is not known (is_known),
-    or is written out.
+    """How many slices of K = k hold elements; None where the schedule does not say it: its order is not known
+    (is_known), or is written out.
     """
     is_rule = is_known and schedule.sum is None and not schedule.regions
     return len(schedule.slice_lengths(k)) if is_rule else None
