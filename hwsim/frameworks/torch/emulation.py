@@ -279,10 +279,11 @@ class _Operators(TorchDispatchMode):
                 self._note_compiled()
             if kind.runs and runs_products(func, args):
                 self.record.passed_on(func.name(), None)
-            given, others = func(*args, **(kwargs or {})), kwargs or {}
+            keywords = kwargs or {}
+            result = func(*args, **keywords)
             if kind.shown:
-                self._note_function(kind, args, others, given, is_here=True)
-            return given
+                self._note_function(kind, args, keywords, result, is_here=True)
+            return result
         keywords, result = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
             result = self._convolution_backward(*args)
