@@ -65,5 +65,5 @@ def is_compared(left: RunStep, right: RunStep) -> bool:
 
 def digest(x: torch.Tensor) -> bytes:
     """Equal for tensors of equal bits."""
-    plain = x.detach().resolve_neg().contiguous().view(torch.uint8)
+    plain = x.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return hashlib.blake2b(memoryview(plain.numpy()).cast("B") if plain.numel() else b"").digest()
