@@ -58,7 +58,7 @@ class CoverageVerdict:
                 parts.append(f"{plural(sum(calls.values()), noun)} {what} ({_names(calls)})")
         if self.evidence:
             parts.append(f"weakest evidence of the bits: {self.evidence}{_at(self.evidence_layer)}")
-        if self.least_confidence is not None and self.least_confidence < 1:
+        if self.is_predicted and self.least_confidence is not None and self.least_confidence < 1:
             probability = f"{self.least_confidence:.2f}{_at(self.least_confidence_layer)}"
             parts.append(f"least probability that a kernel is the library's: {probability}")
         return [*parts, *self.hints]

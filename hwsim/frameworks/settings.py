@@ -98,6 +98,9 @@ class Settings:
         parts += [] if self.switches is None else [self.switches.text]
         object.__setattr__(self, "key", hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16])
 
+    def __repr__(self) -> str:
+        return f"<{'; '.join(describe(self).splitlines())}>"
+
     def of(self, layer: str, stage: PassName) -> PassSettings:
         """The settings of one pass of a layer (a module's qualified name; "" for products outside of modules)."""
         return _passes(self, layer)[stage]

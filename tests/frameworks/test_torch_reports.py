@@ -243,3 +243,19 @@ def test_batches_print_the_switches():
         "\nPyTorch's switches: reductions of fp16 any" in answer
         and "rows: of the product with a batch of one" in answer
     )
+
+
+def test_assumed_orders_name_their_format_and_layers():
+    """Two layers whose kernels' order is not known, in the format in which they are computed."""
+    layers = [torch.nn.Conv2d(4, 4, 3, padding=1) for _ in range(2)]
+    model, x = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1]), torch.randn(1, 4, 8, 8)
+    with torch.no_grad(), hwsim.torch.emulate(device="mi300x", library="pytorch", format="fp16") as run:
+        model(x)
+    assert "order not known: convolution of fp16, 2 products, 100.0 % of the MACs (0, 2)" in run.report()
+    assert "least probability" not in str(run.verdict) and "not predicted" in str(run.verdict)
+
+
+def test_settings_print_as_a_line():
+    with hwsim.torch.emulate(device="h100", format="bf16") as run:
+        pass
+    assert str(run.settings).startswith("<h100 ") and len(str(run.settings)) < 400

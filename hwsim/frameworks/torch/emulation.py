@@ -28,10 +28,19 @@ from hwsim.frameworks.settings import STAGES, Given, PassName, Settings, describ
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
 from hwsim.frameworks.torch.caller import Caller, takes
-from hwsim.frameworks.torch.compiled_notes import name_of_chips, note_backend, note_function, notes_of
+from hwsim.frameworks.torch.compiled_notes import (
+    APART,
+    has_other_bits,
+    key_in_graph,
+    may_break,
+    name_of_chips,
+    note_backend,
+    note_function,
+    notes_of,
+)
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, SCALED_PRODUCTS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
-from hwsim.frameworks.torch.multiplication import activated, is_plain
+from hwsim.frameworks.torch.multiplication import IN_GRAPH, activated, is_plain
 from hwsim.frameworks.torch.names import TRACED_LAYERS, Names, eager_name, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
@@ -61,6 +70,8 @@ CHECKPOINT_HOOK = "_checkpoint_hook."  # in the name of what PyTorch's checkpoin
 HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names
 #: Operators whose stand-ins compute PyTorch's own result themselves, or one that PyTorch for CPUs lacks.
 HWSIM_S_WHEN_PLAIN = SCALED_PRODUCTS | {torch.ops.aten.convolution.default}
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
+MOST_NODES = 1 << 20  # whose layers are kept
 CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 
@@ -153,8 +164,13 @@ class _Functions(TorchFunctionMode):
         function = FUNCTIONS.get(func)
         if torch.compiler.is_compiling():
             name = name_of_chips(func)
-            if name is not None:
-                note_function(self.key, self.names.current, name)
+            if func is ATTENTION:
+                name = "softmax"  # between its products, where no fused kernel is followed
+            if name is not None and has_other_bits(self.key, self.names.current, name):
+                if may_break():
+                    torch._dynamo.graph_break(msg=APART)
+                if func is not ATTENTION:  # which notes its softmax itself
+                    note_function(self.key, self.names.current, name)
         if function is None or not _are_plain(map(type, _tensors((*args, *keywords.values())))):
             if func is torch.Tensor.unflatten:  # torch.compile cannot trace the method without the mode
                 return torch.unflatten(*args, **keywords)
@@ -185,7 +201,8 @@ class _Functions(TorchFunctionMode):
 
     def _replaced(self, func: Any, function: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """What hwsim's function gives, with the operands that autocast would give to PyTorch's."""
-        caller = Caller(self.key, self.names.current, *self._pass())
+        key = key_in_graph(self.key) if torch.compiler.is_compiling() else self.key
+        caller = Caller(key, self.names.current, *self._pass())
         device = None if func in UNCAST else is_on(*args, *keywords.values())
         if device is None:
             return function(caller, *args, **keywords)
@@ -260,6 +277,8 @@ class _Operators(TorchDispatchMode):
     def __init__(self, functions: _Functions, record: Record) -> None:
         super().__init__()
         self.key, self.names, self.functions, self.record = functions.key, functions.names, functions, record
+        self.graphs: set[str] = set()  # that ran
+        self.layers: dict[int, str] = {}  # of products, by the number of autograd's node that has their gradients
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -276,7 +295,7 @@ class _Operators(TorchDispatchMode):
             kind = _KINDS[id(func)] = _Kind(func)
         if kind.is_other:
             if kind.is_hwsim_s:
-                self._note_compiled()
+                self._note_compiled(args)
             if kind.runs and runs_products(func, args):
                 self.record.passed_on(func.name(), None)
             keywords = kwargs or {}
@@ -287,10 +306,10 @@ class _Operators(TorchDispatchMode):
         keywords, result = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
             result = self._convolution_backward(*args)
-            if result is None and is_plain(self.key, self.names.current, *STAGES[1:]):
+            if result is None and is_plain(self.key, self._layer(args), *STAGES[1:]):
                 return self._plain(kind, args, keywords)
         elif kind.function is not None:
-            caller = Caller(self.key, self.names.current, *_stage(func, args))
+            caller = Caller(self.key, self._layer(args), *_stage(func, args))
             if func not in HWSIM_S_WHEN_PLAIN and is_plain(self.key, caller.layer, caller.stage):
                 return self._plain(kind, args, keywords)
             result = kind.function(caller, *args, **keywords)
@@ -303,8 +322,9 @@ class _Operators(TorchDispatchMode):
             name = f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"
             result = func(*args, **keywords)
             macs = macs_of(func, args, keywords, result)
-            if macs is not None and is_plain(self.key, self.names.current, *STAGES):
-                self.record.left_plain(self.names.current, macs)
+            layer = self._layer(args)
+            if macs is not None and is_plain(self.key, layer, *STAGES):
+                self.record.left_plain(layer, macs)
             else:
                 self.record.passed_on(name, macs)
             return result
@@ -330,16 +350,30 @@ class _Operators(TorchDispatchMode):
         if self.record.function_observer is not None and not is_inside:
             self.record.function_observer(FunctionCall(kind.shown, self.names.current, is_here, digest(values)))
 
-    def _note_compiled(self) -> None:
-        """One of hwsim's operators runs: in a compiled graph, unless eager code has called it, or a gradient."""
-        if not self.functions.depth and torch._C._current_autograd_node() is None:
-            self.record.compiled = notes_of(self.key)
+    def _layer(self, args: tuple[Any, ...]) -> str:
+        """The layer of a product: of a gradient its forward product's, by autograd's node, where modules have ended."""
+        layer = self.names.current
+        if not layer:
+            node = torch._C._current_autograd_node()
+            return "" if node is None else self.layers.get(node._sequence_nr(), "")
+        if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(args)):
+            if len(self.layers) >= MOST_NODES:
+                del self.layers[next(iter(self.layers))]  # the oldest
+            self.layers.setdefault(torch.autograd._get_sequence_nr() - 1, layer)  # the node was made just before
+        return layer
+
+    def _note_compiled(self, args: tuple[Any, ...]) -> None:
+        """One of hwsim's operators runs: of a compiled graph where its key says so."""
+        graph = next((x for x in args if isinstance(x, str) and x.startswith(f"{self.key}{IN_GRAPH}")), None)
+        if graph is not None and graph not in self.graphs:
+            self.graphs.add(graph)
+            self.record.compiled = notes_of(sorted(self.graphs))
 
     def _plain(self, kind: _Kind, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """What PyTorch computes because the settings say so."""
         result = kind.func(*args, **keywords)
         if kind.multiplies and not isinstance(args[0], FakeTensor):
-            self.record.left_plain(self.names.current, macs_of(kind.func, args, keywords, result))
+            self.record.left_plain(self._layer(args), macs_of(kind.func, args, keywords, result))
         return result
 
     def _convolution_backward(self, *args: Any) -> Any:
@@ -347,7 +381,7 @@ class _Operators(TorchDispatchMode):
         if is_transposed or not takes(dy, x, w):
             return None
         window = convolutions.Window(stride, padding, dilation, groups)
-        layer = self.names.current
+        layer = self._layer(args)
         of_x = of_w = of_bias = None
         if wanted[0]:
             place = Place(self.key, layer, "backward_input", "convolution", "a")

@@ -162,9 +162,9 @@ class Record:
     by name; macs_not_caught: multiply-accumulates of these, as far as they are known; macs_plain: by layer, those that
     settings leave to PyTorch ("plain"), as far as they are known. substitutes: of products that another kernel than the
     library's was computed for. unknown_orders: calls whose kernel adds in an order that is not known, and
-    macs_unordered. macs_asked: of products for which a library was asked. own_kernels: calls without products that have
-    the order of PyTorch's kernel, by operator. compiled: notes on compiled graphs that ran. not_swapped: {class of
-    modules: their names}. progress: told of each product.
+    macs_unordered. assumed_in: layers of both kinds, by the products' name. macs_asked: of products for which a library
+    was asked. own_kernels: calls without products that have the order of PyTorch's kernel, by operator. compiled: notes
+    on compiled graphs that ran. not_swapped: {class of modules: their names}. progress: told of each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -176,6 +176,7 @@ class Record:
         self.substitutes: Counter[str] = Counter()
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
+        self.assumed_in: dict[str, dict[str, None]] = {}
         self.macs_asked = 0
         self.macs_doubted = 0.0
         self.own_kernels: Counter[str] = Counter()
@@ -189,14 +190,16 @@ class Record:
         self.function_observer: Callable[[FunctionCall], None] | None = None
         self.progress: Callable[[int], None] | None = None
 
-    def left_out(self, name: str, macs: int) -> None:
+    def left_out(self, name: str, macs: int, layer: str = "") -> None:
         """Count a product that the unit's own order stands for: the library's kernel for it is not known."""
         self.not_caught[name] += 1
+        self.assumed_in.setdefault(name, {})[layer or "-"] = None
         self.substitutes[name] += macs
 
-    def unordered(self, name: str, macs: int) -> None:
+    def unordered(self, name: str, macs: int, layer: str = "") -> None:
         """Count a product of a library's kernel whose order of summation is not known: the unit's own stands for it."""
         self.unknown_orders[name] += 1
+        self.assumed_in.setdefault(name, {})[layer or "-"] = None
         self.macs_unordered[name] += macs
 
     def ran_own(self, name: str, evidence: str) -> None:
@@ -427,6 +430,11 @@ class Record:
         notes = [*([OF_QUANTISED] if is_scaled else []), *([TIMED] if self.timing else [])]
         return "\n".join([*lines, *notes, *self._kernels(), *self.details()])
 
+    def _where(self, name: str) -> str:
+        """The layers of products in an assumed order, in brackets; "": outside of modules alone."""
+        layers = list(self.assumed_in.get(name, ()))
+        return "" if layers in ([], ["-"]) else f" ({_some_names(layers)})"
+
     def _kernels(self) -> list[str]:
         """A line for each kernel of a library: how often it ran, and in which layers."""
         lines = []
@@ -452,7 +460,7 @@ class Record:
 
         for name, count in sorted(self.not_caught.items()):
             if name in self.substitutes:
-                lines.append(f"kernel not known: {_counted(name, count, self.substitutes[name])}")
+                lines.append(f"kernel not known: {_counted(name, count, self.substitutes[name])}{self._where(name)}")
             else:
                 lines.append(f"not caught: {_counted(name, count, self.macs_not_caught[name], 'call')}")
         for layer, macs in sorted(self.macs_plain.items()):
@@ -461,7 +469,7 @@ class Record:
                 [f'left to PyTorch ("plain"): {where}, {percent(macs / self._everything)} of the MACs'] if macs else []
             )
         for name, count in sorted(self.unknown_orders.items()):
-            lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
+            lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}{self._where(name)}")
         of_level: dict[str, list[str]] = {}
         for name, count in sorted(self.own_kernels.items()):
             of_level.setdefault(self.own_evidence[name], []).append(_counted(name, count, 0, "call"))

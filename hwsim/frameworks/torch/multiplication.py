@@ -44,6 +44,9 @@ _ACTIVE: dict[str, tuple[Settings, Record]] = {}
 KERNELS_OF = {SCALED_GROUPED: "cutlass"}
 
 
+IN_GRAPH = "#"  # between a key of settings and the number of the graph that names it
+
+
 class _Entered(threading.local):
     """The settings and records of the contexts that a thread is in, by key, the innermost last."""
 
@@ -74,7 +77,10 @@ def activated(settings: Settings, record: Record) -> Iterator[None]:
 
 
 def active(key: str) -> tuple[Settings, Record]:
-    """The settings of a key and their record. Raises InputError for a key that this process does not know."""
+    """The settings of a key, also of one in a graph, and their record. Raises InputError for a key that this process
+    does not know.
+    """
+    key = key.partition(IN_GRAPH)[0]
     entered = _ENTERED.of.get(key)
     current = entered[-1] if entered else _ACTIVE.get(key)
     if current is None:
@@ -96,6 +102,7 @@ def multiply(
     library: LibraryOnDevice | None = None,
     is_known: bool = False,
     padding: int = 0,
+    begins_with_bias: bool = False,
     *,
     added_last: torch.Tensor | None = None,
     as_measured: Callable[[torch.Tensor], torch.Tensor] | None = None,
@@ -103,6 +110,7 @@ def multiply(
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
     broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
     whether the order of its kernel is. padding: how many of the products are of a convolution's padding, and no work.
+    begins_with_bias: each sum starts from c.
     added_last: a bias that PyTorch adds to the rounded result; c is None then. as_measured: gives rows (..., k) with K
     in the same order for all devices, for the record's errors; None: K has it already.
     """
@@ -116,7 +124,8 @@ def multiply(
             return plain if added_last is None else plain + added_last
         start = time.perf_counter()
         taken = gpu_array_of if _stays_on_gpu(chosen, a, b) else array_of
-        more, is_added = _c_arguments(a, b, c, alpha, beta, taken)
+        factors = _with_bias_first(a, b, c) if begins_with_bias and c is not None else None
+        more, is_added = _c_arguments(a, b, None if factors else c, alpha, beta, taken)
         output = format_name(dtype)
         if output in NARROW:
             more["output"] = output
@@ -128,7 +137,7 @@ def multiply(
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         is_timed = record.timing and not place.is_timed_whole
         more |= {"timing": is_timed, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
-        left, right = taken(a), taken(b)
+        left, right = (taken(side) for side in factors or (a, b))
         if chosen.scale is not None and c is not None:  # the scaled product comes first
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True
@@ -154,13 +163,21 @@ def multiply(
         return out
 
 
+def _with_bias_first(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operands with a first product of 1 and the bias: a chain over K then starts from it. c: (..., 1, n)."""
+    ones = a.new_ones((*a.shape[:-1], 1))
+    first = c.expand(*b.shape[:-2], 1, b.shape[-1])
+    return torch.cat((ones, a), -1), torch.cat((first, b), -2)
+
+
 def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) -> str:
     """What hwsim's own order stands for in a product whose kernel's order is not known, in words; "": it is known.
 
     operand: format of the tensors. gemm: the product's record.
     """
     if not gemm.is_order_known:
-        return f"{place.operation} of {operand}"
+        arguments = settings.of(place.layer, place.stage).arguments or {}
+        return f"{place.operation} of {arguments.get('format') or operand}"
     if gemm.library is not None or settings.switches is None:
         return ""
     return settings.switches.left_out(settings.of(place.layer, place.stage), place, operand)
@@ -173,19 +190,32 @@ def _at(place: Place, chosen: PassSettings) -> Iterator[None]:
         yield
     except UnsupportedError as error:
         where = f"layer {place.layer}" if place.layer else "a product outside of modules"
-        layer, device = place.layer, chosen.arguments["device"].name if chosen.arguments else "..."
-        ways = [f"modules={{{layer!r}: {{'device': {device!r}}}}} for hwsim's own order"]
+        assert chosen.arguments is not None
+        device, pattern = chosen.arguments["device"].name, _pattern(place.layer)
+        ways = [f'modules={{"{pattern}": {{"device": "{device}"}}}} for hwsim\'s own order']
         after = ""
-        if chosen.arguments and chosen.arguments.get("library") != PYTORCH:
-            of_pytorch = f"{{'device': {device!r}, 'library': {PYTORCH!r}}}"
-            ways.insert(0, f"modules={{{layer!r}: {of_pytorch}}} for the kernel that PyTorch calls there")
-            after = (
-                f". Layers without library={PYTORCH!r} have this CPU's layer norms, softmaxes and functions of elements"
-            )
+        if chosen.arguments.get("library") != PYTORCH:
+            of_pytorch = f'{{"device": "{device}", "library": "{PYTORCH}"}}'
+            ways.insert(0, f'modules={{"{pattern}": {of_pytorch}}} for the kernels that PyTorch calls there')
+            after = f". Layers without library={PYTORCH!r} have this CPU's norms, softmaxes and functions of elements"
         raise UnsupportedError(
-            f"{where}, {place.operation}: {error}. To compute this product otherwise, give {', '.join(ways)}, or "
-            f"modules={{{layer!r}: 'plain'}} for PyTorch's product by this CPU{after}"
+            f"{where}, {place.operation}: {error}. To compute all products of {_those(place.layer)} otherwise, add "
+            f'{", ".join(ways)}, or modules={{"{pattern}": "plain"}} for PyTorch\'s products by this CPU{after}'
         ) from error
+
+
+def _pattern(layer: str) -> str:
+    """A pattern for layers that are alike: any number stands for the numbers in the name. A name of numbers alone has
+    none.
+    """
+    parts = layer.split(".")
+    return layer if all(map(str.isdigit, parts)) else ".".join("*" if part.isdigit() else part for part in parts)
+
+
+def _those(layer: str) -> str:
+    if not layer:
+        return "no module"
+    return "such layers" if _pattern(layer) != layer else "this layer"
 
 
 def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
@@ -209,7 +239,7 @@ def _note_order(settings: Settings, record: Record, place: Place, operand: str, 
     """Count a product that hwsim's own order stands for; whether its order is known."""
     name = unknown_order(settings, place, operand, gemm)
     if name:
-        (record.left_out if gemm.is_order_known else record.unordered)(name, macs)
+        (record.left_out if gemm.is_order_known else record.unordered)(name, macs, place.layer)
     return not name
 
 
