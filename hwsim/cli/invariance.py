@@ -17,7 +17,7 @@ from hwsim.host.files import check_outputs
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.kernel_choice import LibraryChoice
 from hwsim.report.page.invariance_page import invariance_page
-from hwsim.report.text.library_text import kernel_text
+from hwsim.report.text.library_text import kernel_text, working_slices
 from hwsim.report.text.words import plural, run_text, runs
 from hwsim.request.declarations import LIBRARY
 from hwsim.result import plain
@@ -82,7 +82,7 @@ def execute(arguments: argparse.Namespace) -> int:
         classes = batch_classes(m=sizes, progress=progress, **call)
     notes = [_note(arguments.library, other_calls(**call)), _estimated(classes, arguments.device)]
     note = "; ".join(text for text in notes if text)
-    records = [_plain(batch_class) for batch_class in classes]
+    records = [_plain(batch_class, arguments.k) for batch_class in classes]
     advice = _advice(classes, is_pinned=arguments.library != PYTORCH)
     headline, advice = _headline(classes, arguments), _or([*advice, *_without_slices(classes, sizes, call)])
     answer = {"schema": "hwsim.invariance/1", **call, "note": note, "classes": records}
@@ -94,7 +94,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(answer))
     else:
-        print("\n".join([*headline, *_class_lines(classes)]))
+        print("\n".join([*headline, *_class_lines(classes, arguments.k)]))
         for line in ["What to do for equal bits:", *(f"  {line}" for line in advice)] if advice else []:
             print(line)
         if note:
@@ -102,15 +102,22 @@ def execute(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plain(batch_class: BatchClass) -> dict[str, Any]:
-    """A class as plain data ready for JSON."""
+def _plain(batch_class: BatchClass, size_k: int) -> dict[str, Any]:
+    """A class as plain data ready for JSON. size_k: K of the products."""
     return {
         "m": runs(batch_class.sizes_m),
         "count": len(batch_class.sizes_m),
         "kernel": batch_class.choices[0].family,
         **batch_class.choices[0].numbers,
         "split_k": batch_class.choices[0].slices,
-        "kernels": [{"kernel": choice.family, "split_k": choice.slices} for choice in batch_class.choices],
+        "kernels": [
+            {
+                "kernel": choice.family,
+                "split_k": choice.slices,
+                "working_slices": working_slices(choice.schedule, size_k, is_known=choice.known),
+            }
+            for choice in batch_class.choices
+        ],
         "known": batch_class.choices[0].known,
         "equal_rows": batch_class.has_equal_rows,
         "confidence": round(fmean(batch_class.confidences), 4),
@@ -181,7 +188,7 @@ def _headline(classes: list[BatchClass], arguments: argparse.Namespace) -> list[
     ]
 
 
-def _class_lines(classes: list[BatchClass]) -> list[str]:
+def _class_lines(classes: list[BatchClass], size_k: int) -> list[str]:
     """The classes as a person reads them."""
     known_classes = [batch_class for batch_class in classes if batch_class.choices[0].known]
     unknown = [batch_class for batch_class in classes if not batch_class.choices[0].known]
@@ -193,7 +200,7 @@ def _class_lines(classes: list[BatchClass]) -> list[str]:
             if batch_class.has_equal_rows
             else "; of some m the last rows differ from the first (CTAs share tiles' K)"
         )
-        lines.append(f"     {_kernels(batch_class.choices)}{rows}; {_right(batch_class.confidences)}")
+        lines.append(f"     {_kernels(batch_class.choices, size_k)}{rows}; {_right(batch_class.confidences)}")
     if unknown:
         families = ", ".join(dict.fromkeys(batch_class.choices[0].family for batch_class in unknown))
         sure = tuple(sure for batch_class in unknown for sure in batch_class.confidences)
@@ -202,9 +209,12 @@ def _class_lines(classes: list[BatchClass]) -> list[str]:
     return lines
 
 
-def _kernels(choices: tuple[LibraryChoice, ...]) -> str:
-    """Families with their slices, which add in the same order."""
-    texts = [kernel_text(choice.family, choice.slices) for choice in choices[:KERNELS]]
+def _kernels(choices: tuple[LibraryChoice, ...], size_k: int) -> str:
+    """Families with their slices, which add in the same order. size_k: K of the products."""
+    texts = [
+        kernel_text(choice.family, choice.slices, working_slices(choice.schedule, size_k, is_known=choice.known))
+        for choice in choices[:KERNELS]
+    ]
     texts += [f"{len(choices) - KERNELS} more of the same order"] if len(choices) > KERNELS else []
     return ", or ".join(texts)
 

@@ -119,7 +119,7 @@ OWN: dict[str, Verb] = dict(
             "invariance",
             CHOOSE,
             "which batch sizes give a row of a library's product the same bits",
-            "invariance --device h200 --library cublas --format bf16 --n 4096 --k 14336 --m 1:8192",
+            "invariance --device h200 --library cublas --format bf16 --b-layout columns --n 4096 --k 14336 --m 1:512",
         ),
         _own(
             "sensitivity",

@@ -20,7 +20,8 @@ class CoverageVerdict:
     """How far an emulated model can be trusted. str() is the first line of a report.
 
     computed: the share of the multiply-accumulates that hwsim computed, None where there were none. in_order: the share
-    that it computed in the library's own order of summation, None where no library was asked. uncounted:
+    that it computed in the library's own order of summation, None where no library was asked. in_order_weighed: the
+    same, each product weighed by the probability that the kernel is the library's. uncounted:
     names of calls whose multiply-accumulates nobody counted. evidence: the weakest level behind the bits, and the layer
     that has it. least_confidence: the least probability that a library's kernel is the one computed, None where no
     library was asked, and its layer. not_caught: {name: calls} that were not simulated. substituted: {name: calls}
@@ -41,6 +42,7 @@ class CoverageVerdict:
     unknown_orders: Mapping[str, int] = field(default_factory=dict)
     hints: tuple[str, ...] = ()
     left: float = 0.0
+    in_order_weighed: float | None = None
 
     def __str__(self) -> str:
         return "; ".join(self._parts())
@@ -56,7 +58,7 @@ class CoverageVerdict:
                 parts.append(f"{plural(sum(calls.values()), noun)} {what} ({_names(calls)})")
         if self.evidence:
             parts.append(f"weakest evidence of the bits: {self.evidence}{_at(self.evidence_layer)}")
-        if self.least_confidence is not None and self.least_confidence < 1:
+        if self.is_predicted and self.least_confidence is not None and self.least_confidence < 1:
             probability = f"{self.least_confidence:.2f}{_at(self.least_confidence_layer)}"
             parts.append(f"least probability that a kernel is the library's: {probability}")
         return [*parts, *self.hints]
@@ -77,9 +79,18 @@ class CoverageVerdict:
         computed += f', {percent(self.left)} left to the framework ("plain")' if self.left else ""
         if self.in_order is None:
             return f"{computed}, in hwsim's own order (no library asked)"
-        orders = f"{percent(self.in_order)} in the library's known order, "
+        orders = f"{percent(self.in_order)} in the library's known order{self._doubt()}, "
         orders += f"{percent(max(self.computed - self.in_order, 0.0))} in an assumed one"
         return f"{computed}: {orders}" + ("" if self.is_predicted else f"; {NOT_PREDICTED}")
+
+    def _doubt(self) -> str:
+        """How sure the choice of the library's kernels is, where it is not."""
+        if self.in_order_weighed is None or self.in_order is None:
+            return ""
+        weighed = percent(self.in_order_weighed)
+        if weighed == percent(self.in_order):
+            return ""
+        return f" if each kernel is the one that it takes ({weighed} weighed by that probability)"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: `text` is the sentence."""

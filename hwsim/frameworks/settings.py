@@ -7,7 +7,7 @@ it knows no framework.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -33,6 +33,7 @@ TAKEN = (
     *("bias", "output", "input_format", "a_layout", "b_layout", "progress"),
 )
 OWN = ("gradient_format", "scale")
+SHOWN_LAYERS = 6  # of a model, where a pattern matches none
 Given = Mapping[str, Any] | str | None
 
 
@@ -97,9 +98,32 @@ class Settings:
         parts += [] if self.switches is None else [self.switches.text]
         object.__setattr__(self, "key", hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16])
 
+    def __repr__(self) -> str:
+        return f"<{'; '.join(describe(self).splitlines())}>"
+
     def of(self, layer: str, stage: PassName) -> PassSettings:
         """The settings of one pass of a layer (a module's qualified name; "" for products outside of modules)."""
         return _passes(self, layer)[stage]
+
+    def unused_patterns(self, layers: Iterable[str]) -> list[str]:
+        """A sentence for each pattern that holds for none of these layers, and not for "" either."""
+        names = dict.fromkeys(["", *layers])
+        patterns = [pattern for pattern, _ in self.patterns]
+        first = {name: next((p for p in patterns if fnmatchcase(name, p)), None) for name in names}
+        sentences = []
+        for pattern in patterns:
+            if pattern in first.values():
+                continue
+            before = {taken for name, taken in first.items() if fnmatchcase(name, pattern)}
+            if before:
+                why = f"earlier patterns take its modules: {', '.join(sorted(map(repr, before)))}; put it first"
+            else:
+                modules = [name for name in names if name]
+                shown = ", ".join(map(repr, modules[:SHOWN_LAYERS])) or "none"
+                more = ", ..." if len(modules) > SHOWN_LAYERS else ""
+                why = f"it matches no module; modules here: {shown}{more}{nearest(pattern, modules)}"
+            sentences.append(f"modules[{pattern!r}] does nothing: {why}")
+        return sentences
 
 
 @lru_cache(maxsize=1 << 14)

@@ -21,10 +21,10 @@ from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.host.multiples import round_up
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.provider import convolution_library
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
+from hwsim.libraries.pytorch.convolutions import convolution_library
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
 from hwsim.libraries.sliced_calls import SlicedCalls, is_of_slices
 from hwsim.machines.l2_state import DEFAULT

@@ -246,7 +246,7 @@ def test_gradients_of_a_fused_kernel_are_in_the_units_own_order_and_so_named():
     assert behind and all(operation.endswith(" of CUDNN_ATTENTION") for operation, _ in behind)
     name = "the backward pass of CUDNN_ATTENTION, in the unit's own order"
     assert run.not_caught == {name: 2} and run.record.library_share == 0.5  # of query alone: two of four products
-    assert f"computed: {name}, 2 products, 50.0 % of the MACs" in run.report()
+    assert f"kernel not known: {name}, 2 products, 50.0 % of the MACs" in run.report()
     said = "not simulated: the gradients of these functions, which are PyTorch's for CPUs"
     assert said in run.report()
     with hwsim.torch.emulate(device="h100", library="pytorch") as forward:

@@ -92,6 +92,7 @@ def computed(model, x, modules, has_gradients, **settings):
 @pytest.mark.parametrize("has_gradients", [False, True])
 @pytest.mark.parametrize("pattern", ["conv", "back", "encoder.self_attn*"])
 def test_a_plain_layer_in_compiled_code_is_pytorch_s_own_with_its_gradients(pattern, has_gradients):
+    """Compared with eager code; a model of this layer alone is compared with PyTorch below."""
     torch._dynamo.reset()
     torch.manual_seed(1)
     model, x = Mixed(), torch.randn(2, 4, 9, 9)
@@ -99,6 +100,84 @@ def test_a_plain_layer_in_compiled_code_is_pytorch_s_own_with_its_gradients(patt
     compiled, run = computed(torch.compile(model, backend="aot_eager"), x, {pattern: "plain"}, has_gradients)
     assert all(map(torch.equal, compiled, eager)) and not run.not_caught
     assert run.record.macs_plain == eager_run.record.macs_plain and run.verdict.left == eager_run.verdict.left > 0
+
+
+class First(torch.nn.Module):
+    """A layer of which the first result counts, beside an outer module with other settings."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        y = self.layer(x, x, x) if isinstance(self.layer, torch.nn.MultiheadAttention) else self.layer(x)
+        return y[0] if isinstance(y, tuple) else y
+
+
+nn = torch.nn
+OWN = {
+    "conv1d, same": (lambda: nn.Conv1d(8, 16, 4, padding="same"), (4, 8, 33)),
+    "conv2d": (lambda: nn.Conv2d(8, 16, 3, padding=1, stride=2, groups=2), (4, 8, 17, 17)),
+    "conv2d, depthwise": (lambda: nn.Conv2d(32, 32, 3, padding=1, groups=32), (2, 32, 9, 9)),
+    "conv2d, one image": (lambda: nn.Conv2d(3, 8, 3, padding=1, padding_mode="circular"), (3, 17, 17)),
+    "conv2d, channels last": (lambda: nn.Conv2d(8, 16, 3).to(memory_format=torch.channels_last), (4, 8, 17, 17)),
+    "conv3d": (lambda: nn.Conv3d(3, 8, 3, padding=1), (2, 3, 9, 9, 9)),
+    "transposed": (lambda: nn.ConvTranspose2d(8, 6, 3, 2, 1, output_padding=1), (4, 8, 9, 9)),
+    "linear": (lambda: nn.Linear(96, 32), (4, 16, 96)),
+    "attention": (lambda: nn.MultiheadAttention(32, 4, batch_first=True), (2, 16, 32)),
+    "gru": (lambda: nn.GRU(16, 16), (6, 8, 16)),
+    "lstm": (lambda: nn.LSTM(16, 16), (6, 8, 16)),
+}
+
+
+def own_and_emulated(name, dtype, is_compiled):
+    """Result, gradient of the input and of the parameters: of PyTorch alone, and of the plain layer."""
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    make, shape = OWN[name]
+    model, x = First(make()).to(dtype), torch.randn(shape).to(dtype).requires_grad_()
+
+    def all_of(called):
+        for leaf in (x, *model.parameters()):
+            leaf.grad = None
+        y = called(x)
+        y.square().sum().backward()
+        return [y.detach(), *(leaf.grad for leaf in (x, *model.parameters()))]
+
+    wanted = all_of(model)
+    with hwsim.torch.emulate(device="h100", modules={"layer*": "plain"}) as run:
+        got = all_of(torch.compile(model, backend="aot_eager") if is_compiled else model)
+    return wanted, got, run
+
+
+COMPILED = ("conv2d", "transposed", "attention", "gru")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_compiled"), [*((name, False) for name in OWN), *((name, True) for name in COMPILED)]
+)
+def test_a_plain_layer_has_the_bits_of_pytorch_alone(name, is_compiled):
+    wanted, got, run = own_and_emulated(name, torch.float32, is_compiled)
+    assert all(map(torch.equal, got, wanted)) and not run.record.layers
+    assert run.verdict.left > 0 or name == "lstm"  # whose operator for a CPU tells nobody what it multiplies
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+def test_a_plain_convolution_of_16_bits(is_compiled):
+    wanted, got, run = own_and_emulated("conv2d", torch.bfloat16, is_compiled)
+    assert all(map(torch.equal, got, wanted)) and not run.record.layers
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_plain_convolution_s_gradients_have_gradients(transposed):
+    layer = (nn.ConvTranspose1d if transposed else nn.Conv1d)(3, 3, 3).double()
+    x = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    with hwsim.torch.emulate(device="h100", modules={"layer": "plain"}):
+        model = First(layer)
+        assert torch.autograd.gradcheck(model, (x,)) and torch.autograd.gradgradcheck(model, (x,))
+        of_each = torch.func.vmap(torch.func.grad(lambda x: model(x[None]).square().sum()))(x)
+    expected = torch.autograd.grad(layer(x).square().sum(), x)[0]
+    assert torch.allclose(of_each, expected)
 
 
 def test_attention_of_a_plain_layer_beside_others_is_pytorch_s_kernel_with_its_gradients():
@@ -129,16 +208,65 @@ def test_attention_of_a_plain_layer_beside_others_is_pytorch_s_kernel_with_its_g
     assert run.record.macs_plain == {"att": counted} and "no product was simulated" in str(run.verdict)
 
 
-def test_functions_that_do_not_follow_their_layer_are_named():
-    """A layer norm of a plain layer has the bits of the chip in compiled code: a graph does not know layers."""
+class Block(nn.Module):
+    """Products, functions of elements, a norm and attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.act = nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU()
+        self.att = nn.MultiheadAttention(64, 2, batch_first=True)
+
+    def forward(self, x):
+        x = self.act(self.norm(self.up(x)))
+        return self.att(x, x, x)[0]
+
+
+def block_run(modules, form):
+    """The result and the run of a block on an H100: eager, compiled, or compiled as one graph."""
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    model, x = Block(), torch.randn(2, 8, 64)
+    called = model if form == "eager" else torch.compile(model, backend="aot_eager", fullgraph=form == "one graph")
+    (y,), run = computed(called, x, modules, False, library="pytorch")
+    return y, run
+
+
+OF_LAYERS = {
+    "norm plain": ({"norm": "plain"}, {"layer_norm of norm"}),
+    "functions of another chip": ({"act": {"device": "mi300x", "library": "pytorch"}}, {"gelu of act"}),
+    "attention": ({"att": {"device": "mi300x"}}, {"softmax of att", "mean of att"}),
+    "chips with the same kernels": ({"norm": {"device": "h200", "library": "pytorch"}}, set()),
+}
+
+
+@pytest.mark.parametrize("case", OF_LAYERS)
+def test_functions_follow_their_layer_or_are_named(case):
+    """A graph ends where a function has another layer's bits; one graph for all does not know layers, and says so."""
+    modules, named = OF_LAYERS[case]
+    SAID.clear()
+    (wanted, eager), (y, run) = (block_run(modules, form) for form in ("eager", "compiled"))
+    assert torch.equal(y, wanted) and run.record.own_kernels == eager.record.own_kernels
+    assert not run.verdict.hints and not eager.verdict.hints and not SAID
+    whole, of_graph = block_run(modules, "one graph")
+    assert torch.equal(whole, wanted) == (not named)
+    said = " ".join(of_graph.verdict.hints)
+    assert all(text in said for text in named) and ("do not follow modules=" in said) == bool(named)
+    assert said.count(" of ") == len(named) + 2 * bool(named)  # "of h100, not of this CPU", and no other function
+
+
+def test_notes_are_of_graphs_that_ran():
+    """Equal settings have one key in a process; a note is of its graph."""
     torch._dynamo.reset()
     SAID.clear()
+    other = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
     model, x = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64)), torch.randn(16, 64)
+    one, two = (torch.compile(m, backend="aot_eager", fullgraph=True) for m in (model, other))
     with pytest.warns(UserWarning, match="layer_norm of 1 had the bits of h100, not of this CPU"):
-        _, run = computed(torch.compile(model, backend="aot_eager"), x, {"1": "plain"}, False, library="pytorch")
-    assert "do not follow modules=" in str(run.verdict)
-    _, eager = computed(model, x, {"1": "plain"}, False, library="pytorch")
-    assert not eager.verdict.hints
+        _, run = computed(one, x, {"1": "plain"}, False, library="pytorch")
+    assert "layer_norm of 1" in str(run.verdict)
+    for called in (two, model):
+        assert not computed(called, x, {"1": "plain"}, False, library="pytorch")[1].verdict.hints
+    assert "layer_norm of 1" in str(computed(one, x, {"1": "plain"}, False, library="pytorch")[1].verdict)
 
 
 def test_inductor_is_named():

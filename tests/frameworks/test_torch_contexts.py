@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -358,3 +359,22 @@ def test_the_public_scaled_mm():
         rows = F.ScalingType.RowWise
         F.scaled_mm(a, b, torch.ones(32, 1), rows, torch.ones(1, 16), rows, output_dtype=torch.bfloat16)
     assert run.record.total().calls == 3 and not run.not_caught
+
+
+def test_a_checkpoint_without_backward_inside_is_warned_of():
+    """Backward outside recomputes PyTorch's own operators, which save other tensors."""
+    layer, x = torch.nn.Linear(8, 8), torch.ones(2, 8, requires_grad=True)
+
+    def run(is_inside):
+        with hwsim.torch.emulate(device="h200"):
+            y = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum()
+            if is_inside:
+                y.backward()
+
+    with pytest.warns(UserWarning, match=r"call backward\(\) inside the `with`"):
+        run(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(True)
+        with hwsim.torch.emulate(device="h200"):
+            layer(x)

@@ -1,5 +1,8 @@
 """hwsim.torch with library="cublas": the network that cuBLAS would run, layer by layer."""
 
+import copy
+import re
+from ast import literal_eval
 from itertools import pairwise
 
 import numpy as np
@@ -58,3 +61,30 @@ def test_gradients_are_calls_with_the_layouts_of_pytorch():
     dy, a, b = array_of(grad), array_of(x), array_of(w)
     assert np.array_equal(array_of(of_x).view("u2"), hwsim.matmul(dy, b, **given).view("u2"))
     assert np.array_equal(array_of(of_w).view("u2"), hwsim.matmul(dy.T, a, a_layout="columns", **given).view("u2"))
+
+
+def test_a_library_without_a_product_says_which_argument_to_add() -> None:
+    """The argument as it is printed, in a model of two blocks: it holds for both."""
+    attention, up = torch.nn.MultiheadAttention(16, 2, batch_first=True), torch.nn.Linear(16, 16)
+    block = torch.nn.ModuleDict({"att": attention, "up": up})
+
+    class Blocks(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = torch.nn.ModuleList([block, copy.deepcopy(block)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for each in self.blocks:
+                x = each["up"](each["att"](x, x, x, need_weights=False)[0])
+            return x
+
+    model, x = Blocks().bfloat16(), torch.randn(1, 5, 16).bfloat16()
+    settings = {"device": "h100", "library": "batch-invariant"}
+    with torch.no_grad(), pytest.raises(hwsim.UnsupportedError) as raised, hwsim.torch.emulate(**settings):
+        model(x)
+    given = [literal_eval(text) for text in re.findall(r"modules=(\{.*?\}\}|\{.*?\})(?= for)", str(raised.value))]
+    assert given == [{"blocks.*.att": {"device": "h100"}}, {"blocks.*.att": "plain"}]
+    for modules in given:
+        with torch.no_grad(), hwsim.torch.emulate(**settings, modules=modules) as run:
+            model(x)
+        assert {"blocks.0.up", "blocks.1.up"} <= {layer for layer, _, _ in run.record.layers}

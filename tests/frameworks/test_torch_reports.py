@@ -184,3 +184,78 @@ def test_scaled_stacks_are_explained_with_the_exponents_of_the_whole():
     assert len(found.element) == 3 and found.row.shape == (1, 512) and found.column.shape == (512, 1)
     values = _of_codes(found.explain().errors)
     assert values[0] / found.values[0] == values[1] / found.values[1]
+
+
+@pytest.mark.parametrize("device", ["a100", "h100", "mi300x"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_errors_of_a_convolution_are_those_of_what_it_returns(device, groups):
+    """A bias that PyTorch adds to the rounded result is in them. All rows and columns are measured."""
+    x, w, bias = drawn(1, 1, 4, 4, 4, spread=1).bfloat16(), drawn(2, 8, 4 // groups, 3, 3).bfloat16(), drawn(3, 8)
+    bias = bias.bfloat16()
+    with hwsim.torch.emulate(device=device, library="pytorch", measure_every=1) as run:
+        got = torch.nn.functional.conv2d(x, w, bias, groups=groups).double()
+    exact = torch.nn.functional.conv2d(x.double(), w.double(), bias.double(), groups=groups)
+    entry = run.record.layers["", "convolution", "forward"]
+    assert entry.error == pytest.approx(float((got - exact).norm() / exact.norm()), rel=1e-9)
+    assert entry.distance > 0 and entry.error > entry.plain_error
+
+
+def test_equal_bits_of_a_convolution_have_equal_lines():
+    """K runs over channels first on one chip and last on another; small integers make all orders alike."""
+    rng = np.random.default_rng(0)
+    x, w = (torch.from_numpy(rng.integers(-3, 4, shape)).bfloat16() for shape in ((2, 16, 9, 9), (8, 16, 3, 3)))
+    x, lines, results = x / 3, set(), []
+    for device in ("h100", "a100", "mi300x"):
+        leaf = x.clone().requires_grad_()
+        with hwsim.torch.emulate(device=device, library="pytorch", measure_every=1) as run:
+            y = torch.nn.functional.conv2d(leaf, w, torch.ones(8).bfloat16(), padding=1)
+            y.backward(torch.ones_like(y))
+        rows = run.to_dict()["layers"]
+        rows = [row for row in rows if row["pass"] != "backward_weight"]
+        lines.add(tuple((row["pass"], row["error"], row["plain_error"], row["distance"]) for row in rows))
+        results.append(torch.cat([y.detach().flatten(), leaf.grad.flatten()]))
+    assert all(torch.equal(result, results[0]) for result in results)
+    assert len(lines) == 1 and len(next(iter(lines))) == 2
+
+
+def test_a_report_of_products_with_scales_says_what_their_errors_leave_out():
+    a = torch.randn(16, 32).to(torch.float8_e4m3fn)
+    one = torch.ones(())
+    with hwsim.torch.emulate(device="h100", library="pytorch") as run:
+        torch._scaled_mm(a, a.t(), one, one, out_dtype=torch.bfloat16)
+    assert "what quantisation loses before is not in them" in run.report()
+    with hwsim.torch.emulate(device="h100", library="pytorch") as run:
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    assert "quantisation" not in run.report()
+
+
+def test_a_kernel_with_empty_slices_says_how_many_hold_work():
+    """K = 10 has two vectors of eight elements."""
+    with hwsim.torch.emulate(device="h100", library="pytorch") as run:
+        torch.ones(8, 10).bfloat16() @ torch.ones(10, 64).bfloat16()
+    assert "K in 132 slices, of which 2 hold work: 1 call" in run.report()
+
+
+def test_batches_print_the_switches():
+    layer = torch.nn.Linear(64, 8).bfloat16()
+    answer = str(hwsim.torch.invariance(layer, torch.ones(1, 64).bfloat16(), [1, 2], device="h100", library="pytorch"))
+    assert (
+        "\nPyTorch's switches: reductions of fp16 any" in answer
+        and "rows: of the product with a batch of one" in answer
+    )
+
+
+def test_assumed_orders_name_their_format_and_layers():
+    """Two layers whose kernels' order is not known, in the format in which they are computed."""
+    layers = [torch.nn.Conv2d(4, 4, 3, padding=1) for _ in range(2)]
+    model, x = torch.nn.Sequential(layers[0], torch.nn.ReLU(), layers[1]), torch.randn(1, 4, 8, 8)
+    with torch.no_grad(), hwsim.torch.emulate(device="mi300x", library="pytorch", format="fp16") as run:
+        model(x)
+    assert "order not known: convolution of fp16, 2 products, 100.0 % of the MACs (0, 2)" in run.report()
+    assert "least probability" not in str(run.verdict) and "not predicted" in str(run.verdict)
+
+
+def test_settings_print_as_a_line():
+    with hwsim.torch.emulate(device="h100", format="bf16") as run:
+        pass
+    assert str(run.settings).startswith("<h100 ") and len(str(run.settings)) < 400

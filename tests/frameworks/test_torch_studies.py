@@ -52,10 +52,15 @@ def test_what_stands_for_another_kernel_is_not_simulated():
     products, attention = 2 * 16 * 64 * 64, 2 * 2 * 16 * 16 * 64
     share = attention / (products + attention)
     assert run.record.computed_share == 1 and run.record.library_share == pytest.approx(1 - share)
-    shares = f"100.0 % of this model's MACs were simulated: {100 - 100 * share:.1f} % in the library's known order, "
+    sure = run.record.total().least_confidence  # of the only product in a known order
+    assert run.record.weighed_library_share == pytest.approx((1 - share) * sure)
+    shares = f"100.0 % of this model's MACs were simulated: {100 - 100 * share:.1f} % in the library's known order "
+    shares += (
+        f"if each kernel is the one that it takes ({100 * (1 - share) * sure:.1f} % weighed by that probability), "
+    )
     assert str(run.verdict).startswith(f"{shares}{100 * share:.1f} % in an assumed one; 2 products in another order")
     name = "CUDNN_ATTENTION of bf16, in the unit's own order"
-    assert f"computed: {name}, 2 products, {100 * share:.1f} % of the MACs" in run.report()
+    assert f"kernel not known: {name}, 2 products, {100 * share:.1f} % of the MACs" in run.report()
     assert f"2 products in another order than there ({name})" in str(run.verdict) and not run.verdict.not_caught
     assert not run.record.macs_not_caught
 
@@ -315,13 +320,41 @@ def test_a_line_of_each_layer_has_its_probability_and_all_its_kernels():
     assert "probability" not in plain and plain.count("K in one piece") == 0 and "one chain in order of K" in plain
 
 
+def test_a_saved_comparison_is_checked_by_another(tmp_path):
+    """Someone else runs the model again; what is not as it was is named."""
+    torch.manual_seed(1)
+    model, x = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.BatchNorm1d(8)).eval(), drawn(1, 4, 16)
+    sides = "h100", {"device": "b200", "format": "bf16"}
+    hwsim.torch.compare(model, x, *sides).write(tmp_path / "answers.html")
+    saved = tmp_path / "answers.json"
+    assert hwsim.torch.compare(model, x.clone(), *sides).differences(saved) == []
+    other = hwsim.torch.compare(model, -x, *sides).differences(saved)
+    assert other == ["inputs differ", "h100: outputs have other bits", "b200 bf16: outputs have other bits"]
+    formats = hwsim.torch.compare(model, x, "h100", {"device": "b200", "format": "fp16"}).differences(saved)
+    assert formats == ["sides: h100, b200 bf16 there, h100, b200 fp16 here"]
+    given = json.loads(saved.read_text())
+    given["sides"][1]["settings"] = given["sides"][1]["settings"].replace("fp32 products ieee", "fp32 products tf32")
+    (said,) = hwsim.torch.compare(model, x, *sides).differences(given)
+    assert said.startswith("b200 bf16: settings ") and "tf32 there" in said
+    with torch.no_grad():
+        model[1].running_mean[3] = 1
+    here = hwsim.torch.compare(model, x, *sides)
+    assert here.differences(saved)[0] == "weights differ"
+    assert here.differences({**given, "pytorch": "0.1"})[-1] == f"pytorch 0.1 there, {torch.__version__} here"
+    for wrong in (tmp_path / "none.json", {"sides": []}):
+        with pytest.raises(hwsim.InputError, match="comparison"):
+            here.differences(wrong)
+
+
 def test_a_library_without_the_product_names_the_layer_and_a_way_on():
     model, x = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Linear(8, 8)), drawn(1, 4, 64)
     call = {"device": "a100", "library": "batch-invariant"}
-    said = r"^layer 0, linear: .*modules=\{'0': \{'device': \.\.\.\}\}"
-    with pytest.raises(hwsim.UnsupportedError, match=said) as refused:
+    with pytest.raises(hwsim.UnsupportedError, match=r"^layer 0, linear: ") as refused:
         hwsim.torch.invariance(model, x, [1, 2], **call)
-    assert "output=" not in str(refused.value)
+    said = str(refused.value)
+    assert 'modules={"0": {"device": "a100", "library": "pytorch"}} for the kernels that PyTorch calls there' in said
+    assert 'modules={"0": {"device": "a100"}} for hwsim\'s own order' in said and 'modules={"0": "plain"}' in said
+    assert "have this CPU's norms" in said and "output=" not in said
     modules = {name: {"device": "a100"} for name in ("0", "1")}
     assert hwsim.torch.invariance(model, x, [1, 2], modules=modules, **call).is_invariant
 

@@ -292,7 +292,7 @@ def test_a_convolution_of_arrays_follows_the_kernel() -> None:
     x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((1, 96, 9, 9), (16, 96, 3, 3)))
     got = hwsim.conv2d(x, w, padding=1, device="h100", library="cudnn", format="bf16")
     shape = conv_shape(x.shape, w.shape, padding=1)
-    library, k_order, is_known, _ = convolution_library("cudnn", "h100", ConvolutionCall(shape=shape, format="bf16"))
+    library, k_order, is_known, *_ = convolution_library("cudnn", "h100", ConvolutionCall(shape=shape, format="bf16"))
     assert k_order == "rsc" and is_known
     windows = im2col(x, shape, k_order="rsc")
     filters = np.moveaxis(w, 1, -1).reshape(16, -1).T

@@ -15,8 +15,8 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.convolution import ConvShape, IntPair, conv_shape
 from hwsim.host.arrays import given_array
 from hwsim.libraries.convolution_call import ConvolutionCall
-from hwsim.libraries.cudnn.provider import ConvolutionLibrary, convolution_library
 from hwsim.libraries.model.convolution_model import KOrder
+from hwsim.libraries.pytorch.convolutions import ConvolutionKernel, convolution_library
 from hwsim.operands.operand import operand, to_common_format
 from hwsim.request.declarations import DEFAULT_DEVICE
 
@@ -81,7 +81,8 @@ def conv2d(
 
     Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
     zeros. With functional=True its program runs, which reads the images. With library="cudnn" (or "pytorch") K runs and
-    is added as cuDNN's kernel does; other libraries have no convolutions.
+    is added as cuDNN's kernel does; other libraries have no convolutions. With "pytorch" its own kernel computes
+    depthwise ones as in hwsim.torch, but a bias is added last.
 
     Args:
         x: (N, C, H, W).
@@ -131,7 +132,7 @@ def conv2d(
 
 def _library(
     arguments: dict[str, Any], shape: ConvShape, images: AnyArray, filters: AnyArray, layout: str
-) -> ConvolutionLibrary:
+) -> ConvolutionKernel:
     """The library for the GEMM of a group."""
     if layout not in LAYOUTS:
         raise InputError(f"layout = {layout!r}; allowed: {', '.join(LAYOUTS)}")

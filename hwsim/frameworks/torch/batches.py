@@ -57,7 +57,9 @@ class LayerInvariance:
 
 @dataclass(frozen=True)
 class BatchInvariance:
-    """The answer of `invariance`. side: the settings in words. layers: every product in order. remarks: a report's."""
+    """The answer of `invariance`. side: the settings in words. layers: every product in order. remarks: PyTorch's
+    switches, and a report's remarks.
+    """
 
     side: str
     batches: tuple[int, ...]
@@ -83,6 +85,7 @@ class BatchInvariance:
         lines = [self.side, *self.remarks]
         of_all = f"all {len(self.layers)} products" if len(self.layers) > 1 else "the product"
         lines.append(f"batch sizes with equal bits in {of_all}: {_classes(self.classes)}")
+        lines.append("rows: of the product with a batch of one")
         lines.append(f"{'layer':<32} {'operation':<18} {'rows':>6}  batch sizes with equal bits; kernels")
         for layer in self.layers:
             kernels = "; ".join(_kernels(layer, members) for members in layer.classes)
@@ -216,7 +219,8 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
         arguments: as of `emulate`.
 
     Raises:
-        InputError: a product that has no like in a batch of one; and as `emulate`.
+        InputError: a product that has no like in a batch of one, or a pattern of `modules` that matches no module; and
+            as `emulate`.
     """
     if not isinstance(batches, Iterable):
         raise InputError(f"batches = {batches!r}; allowed: integers of at least 1, as a list")
@@ -228,11 +232,13 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
     remarks: tuple[str, ...] = ()
     for index, size in enumerate((1, *sizes)):
         with emulate(measure_every=0, **arguments) as run, torch.no_grad():
+            run.check_patterns(model)
             follower = _Follower(products, run.settings, size, index == 0)
             run.record.observer = follower
             called(model, _repeated(inputs, size))
         if index == 0:
-            side, remarks = run.title, tuple(run.record.remarks())
+            switches = () if run.settings.switches is None else (run.settings.switches.text,)
+            side, remarks = run.title, (*switches, *run.record.remarks())
         elif follower.count != len(products):
             raise InputError(f"batch sizes 1 and {size} have {len(products)} and {follower.count} products")
     return BatchInvariance(side, sizes, tuple(map(_layer, products)), remarks)

@@ -5,23 +5,28 @@ The module runs a model and compares its outputs; how products are computed, and
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from hwsim._version import __version__ as hwsim_version
 from hwsim.errors import InputError
-from hwsim.frameworks.settings import PLAIN
+from hwsim.frameworks.settings import PLAIN, describe
 from hwsim.frameworks.torch.difference import called
 from hwsim.frameworks.torch.emulation import emulate, step_by_step
+from hwsim.frameworks.torch.run_steps import digest
 from hwsim.report.page.comparison_page import comparison_page
 from hwsim.report.text.words import percent
 
 PLAIN_SETTINGS = (
     "PyTorch's own kernels on this computer, for all operators: their orders of summation are no simulated chip's"
 )
+VERSIONS = ("hwsim", "pytorch")
 LOGITS = "logits"  # an attribute of outputs of Hugging Face's models
 
 
@@ -58,21 +63,59 @@ class OutputSide:
     output: torch.Tensor
     is_predicted: bool = True
 
+    @property
+    def digest(self) -> str:
+        """Equal for outputs of equal shapes and values."""
+        return digest_of(self.output)
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """The answer of `compare`: the sides in order, and each pair of them."""
+    """The answer of `compare`: the sides in order, and each pair of them. inputs, weights: digests of what the model
+    was called with, and of its parameters and buffers ("": a function).
+    """
 
     sides: tuple[OutputSide, ...]
     pairs: tuple[OutputPair, ...]
+    inputs: str = ""
+    weights: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, without the outputs."""
+        """Plain data: of outputs, inputs and weights the digests."""
         sides = [
-            {"name": s.name, "settings": s.settings, "remarks": list(s.remarks), "is_predicted": s.is_predicted}
+            {
+                "name": s.name,
+                "settings": s.settings,
+                "remarks": list(s.remarks),
+                "is_predicted": s.is_predicted,
+                "output": s.digest,
+            }
             for s in self.sides
         ]
-        return {"schema": "hwsim.comparison/1", "sides": sides, "pairs": [asdict(pair) for pair in self.pairs]}
+        about = {"inputs": self.inputs, "weights": self.weights, "hwsim": hwsim_version, "pytorch": torch.__version__}
+        pairs = [asdict(pair) for pair in self.pairs]
+        return {"schema": "hwsim.comparison/1", **about, "sides": sides, "pairs": pairs}
+
+    def differences(self, saved: str | Path | Mapping[str, Any]) -> list[str]:
+        """What differs from a saved comparison, in sentences; []: inputs, weights, settings and outputs are the same.
+        Other versions alone are no difference, and are named beside one.
+
+        saved: FILE.json, which `write` puts beside its page, or what `to_dict` gave. Raises InputError for a file that
+        cannot be read, or holds no comparison with digests.
+        """
+        former, current = _saved(saved), self.to_dict()
+        sentences = [f"{name} differ" for name in ("inputs", "weights") if former[name] != current[name]]
+        names = [[side["name"] for side in each["sides"]] for each in (former, current)]
+        if names[0] != names[1]:
+            sentences.append(f"sides: {', '.join(names[0])} there, {', '.join(names[1])} here")
+        else:
+            for there, here in zip(former["sides"], current["sides"], strict=True):
+                if there["settings"] != here["settings"]:
+                    sentences.append(f"{here['name']}: settings {there['settings']} there, {here['settings']} here")
+                if there["output"] != here["output"]:
+                    sentences.append(f"{here['name']}: outputs have other bits")
+        others = [f"{key} {former[key]} there, {current[key]} here" for key in VERSIONS if former[key] != current[key]]
+        return [*sentences, *others] if sentences else []
 
     def write(self, path: str | Path) -> None:
         """Write the page of the comparison, one HTML file."""
@@ -105,13 +148,17 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
         common: arguments of all of them.
 
     Raises:
-        InputError: fewer than two sides, or an output without a tensor; and as `emulate`.
+        InputError: fewer than two sides, an output without a tensor, or a pattern of `modules` that matches
+            no module; and as `emulate`.
     """
     if len(sides) < 2:
         raise InputError(f"compare: {len(sides)} sides; allowed: at least two devices, mappings, or {PLAIN!r}")
     if wrong := next((side for side in sides if not isinstance(side, str | Mapping)), None):
         raise InputError(f"compare: a side is {wrong!r}; allowed: a device, a mapping of arguments, or {PLAIN!r}")
     names = _names(sides)
+    here: dict[str, set[str]] = {}
+    inputs = digest_of(x)  # before the model may change them
+    weights = digest_of(dict(model.state_dict())) if isinstance(model, torch.nn.Module) else ""
     state = torch.get_rng_state()
     runs = []
     for number, side in enumerate(sides):
@@ -123,13 +170,63 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
             continue
         arguments = {"device": side} if isinstance(side, str) else side
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
+            run.check_patterns(model)
             output = _output(called(model, x))
         remarks = tuple(run.record.remarks())
-        runs.append(OutputSide(name, run.title, remarks, output, run.record.verdict.is_predicted))
+        here[name] = set(run.record.here)
+        settings = "; ".join(describe(run.settings).splitlines())
+        runs.append(OutputSide(name, settings, remarks, output, run.record.verdict.is_predicted))
+    runs = [replace(run, remarks=(*run.remarks, *_unlike_functions(run.name, here))) for run in runs]
     if len({tuple(run.output.shape) for run in runs}) > 1:
         raise InputError(f"compare: outputs of shapes {[tuple(run.output.shape) for run in runs]}; they must be alike")
     pairs = tuple(_pair(left, right) for index, left in enumerate(runs) for right in runs[index + 1 :])
-    return Comparison(tuple(runs), pairs)
+    return Comparison(tuple(runs), pairs, inputs, weights)
+
+
+def digest_of(value: Any) -> str:
+    """A digest of tensors, and of sequences and mappings of them, with their names, dtypes and shapes."""
+    state = hashlib.sha256()
+    if isinstance(value, torch.Tensor):
+        state.update(f"{value.dtype} {tuple(value.shape)} ".encode())
+        state.update(digest(value.cpu()))
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            state.update(f"{name} {digest_of(part)} ".encode())
+    elif isinstance(value, tuple | list):
+        state.update(" ".join(map(digest_of, value)).encode())
+    else:
+        state.update(repr(value).encode())
+    return state.hexdigest()
+
+
+def _saved(saved: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    """A saved comparison. Raises InputError where it is none."""
+    if isinstance(saved, Mapping):
+        data: Any = saved
+    else:
+        try:
+            data = json.loads(Path(saved).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{saved}: {error}; give the .json that stands beside a comparison's page") from error
+    needed = ("inputs", "weights", *VERSIONS, "sides")
+    if not isinstance(data, Mapping) or any(name not in data for name in needed):
+        raise InputError(f"{saved}: no comparison with digests; allowed: what Comparison.write or to_dict gave")
+    return data
+
+
+def _unlike_functions(name: str, here: Mapping[str, set[str]]) -> list[str]:
+    """A line for each other side on which a chip's kernel computed what this CPU computed on the side `name`.
+
+    here: by side, names of operators without products that this CPU computed.
+    """
+    lines = []
+    for other, of_other in here.items():
+        if name in here and (unlike := sorted(here[name] - of_other)):
+            lines.append(
+                f"not alike: {', '.join(unlike)} by this CPU here, as the chip's kernel with {other}; this computer's "
+                "bits are in the distance"
+            )
+    return lines
 
 
 def _names(sides: Sequence[str | Mapping[str, Any]]) -> list[str]:

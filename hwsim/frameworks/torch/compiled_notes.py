@@ -5,15 +5,19 @@ The module knows torch.compile and names of functions; it knows no product.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
+from torch._guards import CompileContext
 
 from hwsim.frameworks.torch.element_functions import ELEMENTWISE
-from hwsim.frameworks.torch.multiplication import active
+from hwsim.frameworks.torch.multiplication import IN_GRAPH, active
 from hwsim.frameworks.torch.names import outer_layer, run_by_the_compiler
+from hwsim.frameworks.torch.own_kernels import families_of
 from hwsim.host.warned import warn_once
 from hwsim.libraries.gemm_call import PYTORCH
 
@@ -31,35 +35,36 @@ _OF_CHIPS: Mapping[Any, str] = {
     if hasattr(space, form)
 }
 SHOWN_LAYERS = 3
+APART = (
+    "inside hwsim.torch.emulate a function whose layer's settings (modules=) have other bits than the settings around "
+    "its graph runs eagerly"
+)
+Differing = dict[tuple[str, str], dict[str, list[str]]]
 
 
 class _Notes:
-    """What was noted of graphs under one key.
+    """What was noted of one graph.
 
     functions: {(the chip whose bits count, the chip of the layers' settings): {function: layers}}.
     """
 
     def __init__(self) -> None:
         self.is_of_inductor = False
-        self.functions: dict[tuple[str, str], dict[str, list[str]]] = {}
-
-    @property
-    def sentences(self) -> list[str]:
-        """What is not as in eager code, and what to do."""
-        if self.is_of_inductor:  # whose code has the bits of no chip
-            return [BY_INDUCTOR]
-        said = []
-        for (taken, wanted), functions in self.functions.items():
-            names = "; ".join(f"{name} of {_layers(layers)}" for name, layers in functions.items())
-            said.append(
-                f"in compiled code functions without products do not follow modules=: {names} had the bits of {taken}, "
-                f"not of {wanted}; run these layers in eager code"
-            )
-        return said
+        self.functions: Differing = {}
 
 
-#: By the key of settings, in this process.
+class _Graphs(threading.local):
+    """The graph that this thread traces: by its compilation's context and attempt."""
+
+    def __init__(self) -> None:
+        self.traced: tuple[Any, Any] = None, None
+        self.number = 0
+
+
+#: By the key of a graph, in this process.
 _NOTES: dict[str, _Notes] = {}
+_GRAPHS = _Graphs()
+_NUMBERS = count(1)
 
 
 def name_of_chips(func: Any) -> str | None:
@@ -68,43 +73,97 @@ def name_of_chips(func: Any) -> str | None:
 
 
 @run_by_the_compiler
+def key_in_graph(key: str) -> str:
+    """The key of settings as the operators of the graph that is traced name it, so that its notes are found."""
+    context = CompileContext.try_get()
+    attempt = None if context is None else context.attempt
+    if _GRAPHS.traced[0] is not context or _GRAPHS.traced[1] != attempt:
+        _GRAPHS.traced, _GRAPHS.number = (context, attempt), next(_NUMBERS)
+    return f"{key.partition(IN_GRAPH)[0]}{IN_GRAPH}{_GRAPHS.number}"
+
+
+@run_by_the_compiler
 def note_backend(key: str) -> None:
-    """Note a backend that is not followed in a graph with products under the settings of `key`."""
+    """Note a backend that is not followed in the graph that is traced, with products under the settings of `key`."""
     backend = torch._dynamo.symbolic_convert.InstructionTranslator.current_tx().output.compiler_fn
     if getattr(backend, "compiler_name", getattr(backend, "__name__", "")) == INDUCTOR:
-        _NOTES.setdefault(key, _Notes()).is_of_inductor = True
+        _NOTES.setdefault(key_in_graph(key), _Notes()).is_of_inductor = True
         warn_once(BY_INDUCTOR)
 
 
 @run_by_the_compiler
+def has_other_bits(key: str, layer: str, name: str) -> bool:
+    """Whether a function of a layer has other bits by the layer's settings than where its graph runs: there it has no
+    layer.
+    """
+    taken, wanted = _chips(key, layer, name)
+    return bool(taken) != bool(wanted)  # PyTorch has one kernel for all chips that have it
+
+
+@run_by_the_compiler
+def may_break() -> bool:
+    """Whether the graph that is traced may end at a function: it need not be the full one."""
+    return not torch._dynamo.symbolic_convert.InstructionTranslator.current_tx().one_graph
+
+
+@run_by_the_compiler
 def note_function(key: str, layer: str, name: str) -> None:
-    """Note a function of a layer for which other settings hold than where its graph runs: there it has no layer."""
+    """Note a function of the graph that is traced, if its layer's settings have other bits for it."""
+    taken, wanted = (chip or "this CPU" for chip in _chips(key, layer, name))
+    if not has_other_bits(key, layer, name):
+        return
+    notes = _NOTES.setdefault(key_in_graph(key), _Notes())
+    layers = notes.functions.setdefault((taken, wanted), {}).setdefault(name, [])
+    if layer not in layers:
+        layers.append(layer)
+    warn_once(f"{_sentence(taken, wanted, {name: [layer]})} (further ones: see the report)")
+
+
+def _chips(key: str, layer: str, name: str) -> tuple[str, str]:
+    """The chip whose bits a function has where its graph runs, and the one by its layer's settings; "": this CPU's."""
     settings, _ = active(key)
     chips = []
     for where in (outer_layer(), layer):
         arguments = settings.of(where, "forward").arguments
         follows = arguments is not None and arguments.get("library") == PYTORCH
-        chips.append(arguments["device"].name if follows and arguments is not None else "this CPU")
-    if chips[0] == chips[1]:
-        return
-    notes = _NOTES.setdefault(key, _Notes())
-    functions = notes.functions.setdefault((chips[0], chips[1]), {})
-    is_new = not functions
-    layers = functions.setdefault(name, [])
-    if layer not in layers:
-        layers.append(layer)
-    if is_new:  # the report names further ones
-        warn_once(notes.sentences[-1])
+        device = arguments["device"] if follows and arguments is not None else None
+        chips.append(device.name if device is not None and device.family in families_of(name) else "")
+    return chips[0], chips[1]
 
 
-def notes_of(key: str) -> list[str]:
-    """What was noted of graphs under the settings of `key`, in sentences."""
-    notes = _NOTES.get(key)
-    return [] if notes is None else notes.sentences
+def notes_of(graphs: Iterable[str]) -> list[str]:
+    """What was noted of the graphs of these keys, in sentences: what is not as in eager code, and what to do."""
+    notes = [_NOTES[key] for key in graphs if key in _NOTES]
+    if any(note.is_of_inductor for note in notes):  # whose code has the bits of no chip
+        return [BY_INDUCTOR]
+    joined: Differing = {}
+    for note in notes:
+        for chips, functions in note.functions.items():
+            for name, layers in functions.items():
+                known = joined.setdefault(chips, {}).setdefault(name, [])
+                known += [layer for layer in layers if layer not in known]
+    return [_sentence(*chips, functions) for chips, functions in joined.items()]
+
+
+def _sentence(taken: str, wanted: str, functions: Mapping[str, list[str]]) -> str:
+    names = "; ".join(f"{name} of {_layers(layers)}" for name, layers in functions.items())
+    return (
+        f"in compiled code functions without products do not follow modules=: {names} had the bits of {taken}, "
+        f"not of {wanted}; leave fullgraph=True out, or run these layers in eager code"
+    )
 
 
 def _layers(names: list[str]) -> str:
     return ", ".join(names[:SHOWN_LAYERS]) + (", ..." if len(names) > SHOWN_LAYERS else "")
 
 
-__all__ = ["name_of_chips", "note_backend", "note_function", "notes_of"]
+__all__ = [
+    "APART",
+    "has_other_bits",
+    "key_in_graph",
+    "may_break",
+    "name_of_chips",
+    "note_backend",
+    "note_function",
+    "notes_of",
+]

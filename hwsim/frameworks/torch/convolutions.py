@@ -9,15 +9,16 @@ gap is multiplied. Of a plain layer all three are PyTorch's own. The module know
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
 
 import torch
 
-from hwsim.frameworks.torch.convolution_order import CHANNELS_LAST, ConvolutionOrder, order_of
+from hwsim.frameworks.torch.convolution_order import CHANNELS_LAST, ConvolutionOrder, ConvolutionSizes, order_of
 from hwsim.frameworks.torch.multiplication import active, is_plain, multiply
 from hwsim.frameworks.torch.place import Place
 from hwsim.gemm.convolution import ConvShape, conv_shape
@@ -75,16 +76,12 @@ def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window:
     added to the rounded result, as PyTorch does on GPUs.
     """
     if is_plain(place.key, place.layer, place.stage):
-        _count_plain(place, x.shape, w.shape, window)
-        with _hidden():
+        count_plain(place, x.shape, w.shape, window)
+        with hidden():
             return torch.convolution(x, w, bias, *window.arguments)
     around = [(p, p) for p in window.padding]
-    order = order_of(place, window.sizes(x.shape, w.shape), x, w, "forward")
-    in_gemm = None if order.adds_bias else bias
-    result = _convolved(x, w, in_gemm, around, window, place, order).contiguous(memory_format=memory_format(x, w))
-    if bias is None or not order.adds_bias:
-        return result
-    return result + bias.reshape(-1, *(1 for _ in window.stride))
+    order = order_of(place, _sizes(x.shape, w.shape, window), x, w, "forward")
+    return _convolved(x, w, bias, around, window, place, order).contiguous(memory_format=memory_format(x, w))
 
 
 def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
@@ -92,10 +89,10 @@ def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Win
     of the reversed window that meet it. So K runs over the window's elements backwards, or as a library's kernel says.
     """
     if is_plain(place.key, place.layer, place.stage):
-        _count_plain(place, size, w.shape, window)
+        count_plain(place, size, w.shape, window)
         image = dy.new_empty(tuple(size)).contiguous(memory_format=memory_format(dy, w))
         return _gradients(dy, image, w, window, (True, False, False))[0]
-    order = order_of(place, window.sizes(size, w.shape), dy, w, "backward_input")
+    order = order_of(place, _sizes(size, w.shape, window), dy, w, "backward_input")
     groups, ones = window.groups, [1] * len(window.stride)
     mirrored = w.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     gradient = dy.new_zeros(tuple(size))
@@ -125,36 +122,41 @@ def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Win
 def of_weight(dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
     """The gradient of the weight, of shape `size` (O, C / groups, ...): a sum over images and pixels."""
     if is_plain(place.key, place.layer, place.stage):
-        _count_plain(place, x.shape, size, window)
+        count_plain(place, x.shape, size, window)
         return _gradients(dy, x, dy.new_empty(tuple(size)), window, (False, True, False))[1]
     spatial = list(size[2:])
     columns = _columns(x, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]))
     groups = window.groups
     left = dy.unflatten(1, (groups, -1)).movedim(1, 0).movedim(2, 1).reshape(groups, size[0] // groups, -1)
-    order = order_of(place, window.sizes(x.shape, size), dy, x, "backward_weight")
+    order = order_of(place, _sizes(x.shape, size, window), dy, x, "backward_weight")
     padding = _products_of_padding(
         x.shape, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]), size[0]
     )
     return _stacked(left, columns, None, place, order, padding).reshape(*size)
 
 
+def _sizes(x: Sequence[int], w: Sequence[int], window: Window) -> ConvolutionSizes:
+    """The sizes of images x (N, C, ...) and filters w."""
+    return ConvolutionSizes(window.sizes(x, w), tuple(x), window.groups)
+
+
 def _gradients(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, window: Window, wanted: tuple[bool, bool, bool]
 ) -> tuple[Any, ...]:
     """PyTorch's own gradients of a convolution: of the image, the filters and the bias, those that are wanted."""
-    with _hidden():
+    with hidden():
         gradients: tuple[Any, ...] = torch.ops.aten.convolution_backward(dy, x, w, None, *window.arguments, wanted)
         return gradients
 
 
 @contextlib.contextmanager
-def _hidden() -> Iterator[None]:
+def hidden() -> Iterator[None]:
     """Inside, nothing catches what PyTorch computes."""
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         yield
 
 
-def _count_plain(place: Place, x: Sequence[int], w: Sequence[int], window: Window) -> None:
+def count_plain(place: Place, x: Sequence[int], w: Sequence[int], window: Window) -> None:
     """Count a convolution of images x (N, C, ...) with filters w, or a gradient of it, that is left to PyTorch."""
     out, around = tuple(window.out_shape(x, w)[2:]), [(p, p) for p in window.padding]
     padding = _products_of_padding(x, w[2:], around, window, out, w[0])
@@ -185,7 +187,10 @@ def _convolved(
     weights = w.reshape(groups, w.shape[0] // groups, -1).mT
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
     padding = _products_of_padding(x.shape, spatial, around, window, out, w.shape[0])
-    stack = _stacked(columns, weights, group_bias, place, order, padding)  # (groups, N * pixels, O / groups)
+    as_measured = partial(_channels_first, spatial=spatial, k_order=order.k_order, from_last=from_last)
+    stack = _stacked(
+        columns, weights, group_bias, place, order, padding, as_measured
+    )  # (groups, N * pixels, O / groups)
     image = stack.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1)
 
@@ -241,10 +246,41 @@ def _products_of_padding(
     return x[0] * x[1] // window.groups * filters * (prod(out) * prod(spatial) - met)
 
 
+def _channels_first(rows: torch.Tensor, spatial: Sequence[int], k_order: KOrder, from_last: bool) -> torch.Tensor:
+    """Rows (..., k) of windows with K over channel and window, from the first element to the last."""
+    count = rows.shape[-1] // prod(spatial)
+    axes = tuple(range(-len(spatial), 0))
+    if k_order == CHANNELS_LAST:
+        windows = rows.unflatten(-1, (*spatial, count)).movedim(-1, rows.dim() - 1)
+    else:
+        windows = rows.unflatten(-1, (count, *spatial))
+    return (windows.flip(axes) if from_last else windows).flatten(rows.dim() - 1)
+
+
 def _stacked(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, place: Place, order: ConvolutionOrder, padding: int
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    place: Place,
+    order: ConvolutionOrder,
+    padding: int,
+    as_measured: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     is_single = len(a) == 1  # a matrix, not a stack of one
     operands = (a[0], b[0]) if is_single else (a, b)
-    product = multiply(place, *operands, c, 1.0, 1.0, a.dtype, order.library, order.is_known, padding)
+    c, last = (None, bias) if order.adds_bias else (bias, None)
+    product = multiply(
+        place,
+        *operands,
+        c,
+        1.0,
+        1.0,
+        a.dtype,
+        order.library,
+        order.is_known,
+        padding,
+        order.begins_with_bias,
+        added_last=last,
+        as_measured=as_measured,
+    )
     return product.unsqueeze(0) if is_single else product

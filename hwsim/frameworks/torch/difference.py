@@ -22,7 +22,7 @@ from hwsim.frameworks.torch.emulation import emulate
 from hwsim.frameworks.torch.layer_record import LayerRecord
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.place import VALUES, Place
-from hwsim.frameworks.torch.run_steps import RunStep, is_compared, step_of
+from hwsim.frameworks.torch.run_steps import FunctionCall, RunStep, is_compared, step_of
 from hwsim.frameworks.torch.tensors import array_of, format_name
 from hwsim.gemm.plan import Mixed
 from hwsim.operands.powers import times_power
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 AnyArray = NDArray[Any]
 SIDES = ("left: ", "right:")
+BY_THIS_CPU = "by this CPU"
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,30 @@ class Step:
 
 
 @dataclass(frozen=True)
+class FunctionParting:
+    """The first operator without products whose results differ: its name and layer. sides: how each computed it."""
+
+    name: str
+    layer: str
+    sides: tuple[str, str]
+
+    def __str__(self) -> str:
+        where = f"layer {self.layer}" if self.layer else "outside of modules"
+        left, right = self.sides
+        both = f"{left} on both sides" + ("; is the model random?" if left == BY_THIS_CPU else "")
+        whose = both if left == right else f"{left} on the left, {right} on the right"
+        return f"{self.name} ({where}) has other bits: computed {whose}"
+
+
+@dataclass(frozen=True)
 class Parting:
     """The answer of `diff`.
 
     steps: every product in order. first: index of the first one with a difference, None where all bits are equal; of
     its operands, where has_unlike_inputs. element: index of its first differing element, empty where its operands alone
-    differ; values: that element on both sides; row, column: the operands of it, as the left side takes them. attention:
-    the kernels of both, in words; empty where there is none. sides: the settings of both in words. refused: why that
+    differ; values: that element on both sides; row, column: the operands of it, as the left side takes them. function:
+    the operator without products at which they part before any product; None: there is none. attention: the kernels of
+    both, in words; empty where there is none. sides: the settings of both in words. refused: why that
     row and column do not explain the element, or empty. remarks: of each side, what its report says beside the table:
     evidence, what was not caught, how much of the model was simulated. records: how each side computes its sum. reason:
     why the two differ there, by their units and orders of summation; "": they differ nowhere. evidence: of each side,
@@ -90,11 +108,12 @@ class Parting:
     has_unlike_inputs: bool = False
     attention: tuple[str, str] = ("", "")
     unknown_orders: tuple[int, int] = (0, 0)
+    function: FunctionParting | None = None
 
     @property
     def is_equal(self) -> bool:
-        """Whether all products have the same bits."""
-        return self.first is None
+        """Whether all products, and all operators that were compared with them, have the same bits."""
+        return self.first is None and self.function is None
 
     def explain(self) -> Difference:
         """The element, looked into: `hwsim.diff` of its row and column by both sides' resolved records (where they part
@@ -102,6 +121,8 @@ class Parting:
         equal, the two sides part there. Raises InputError where nothing differs, and UnsupportedError where the two
         sides multiply unlike operands, or an element is no product of a row and a column alone.
         """
+        if self.first is None and self.function is not None:
+            raise UnsupportedError(f"explain: no product parts: {self.function}; it has no sum that is followed")
         if self.first is None:
             raise InputError("nothing to explain: all products have the same bits")
         if self.refused:
@@ -123,7 +144,8 @@ class Parting:
         if self.first is None:
             count = sum(step.products for step in self.steps)
             which = f"all {count} products that were simulated have" if count > 1 else "what was simulated has"
-            return f"{which} the same bits{evidence}"
+            behind = "" if self.function is None else f"; between products {self.function}"
+            return f"{which} the same bits{behind}{evidence}"
         step = self.steps[self.first]
         where = step.layer or "outside of modules"
         parted = f"they part at {self._place} ({where})"
@@ -181,10 +203,11 @@ def diff(
         common: arguments of both.
 
     Raises:
-        InputError: the two runs have unlike products; and as `emulate`.
+        InputError: the two runs have unlike products, or a pattern of `modules` matches no module; and as `emulate`.
     """
     settings_of_sides = [{"device": side} if isinstance(side, str) else dict(side) for side in (left, right)]
     runs: list[list[RunStep]] = [[], []]
+    functions: list[list[tuple[int, FunctionCall]]] = [[], []]  # each with the number of steps before it
     operands: list[tuple[torch.Tensor, torch.Tensor]] = []
     sides, settings = [], []
     remarks: list[tuple[str, ...]] = []
@@ -202,7 +225,12 @@ def diff(
         def observe_attention(place: Place, query: Any, key: Any, value: Any, out: Any, index: int = index) -> None:
             runs[index].append(step_of(place, (query, key, value), out))
 
+        def observe_function(call: FunctionCall, index: int = index) -> None:
+            functions[index].append((len(runs[index]), call))
+
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
+            run.record.function_observer = observe_function
+            run.check_patterns(model)
             run.record.observer, run.record.attention_observer = observe, observe_attention
             called(model, x)
         remarks.append(tuple(run.record.remarks()))
@@ -223,8 +251,10 @@ def diff(
         attention=_kernels(runs),
         unknown_orders=(unknown[0], unknown[1]),
     )
+    outer = [(side_settings.base["forward"].arguments or {}).get("device") for side_settings in settings]
+    kernels = [f"as {device.name}'s kernel" if device is not None else "as a chip's kernel" for device in outer]
     if first is None:
-        return whole
+        return replace(whole, function=_parted_function(functions, len(runs[0]), kernels))
     left_step, right_step = pairs[first]
     place, left_out, right_out = left_step.place, left_step.out, right_step.out
     differing = _differs(left_out, right_out).nonzero()
@@ -232,10 +262,12 @@ def diff(
     values = (float(left_out[element]), float(right_out[element])) if element else (0.0, 0.0)
     parted = replace(whole, element=element, values=values)
     if left_step.digests != right_step.digests:
+        function = None if place.kind == VALUES else _parted_function(functions, runs[0].index(left_step), kernels)
         between = "the softmax between them" if place.kind == VALUES else "what lies between"
-        why_unlike = f"the inputs of {_numbered(steps, first)} differ already: {between} is not the same on both sides"
-        why_unlike += "" if place.kind == VALUES else " (softmax, fused attention)"
-        return replace(parted, has_unlike_inputs=True, reason=why_unlike, refused=f"{why_unlike}; no sum parts here")
+        what = f"{between} is not the same on both sides" if function is None else str(function)
+        why_unlike = f"the inputs of {_numbered(steps, first)} differ already: {what}"
+        refused = f"{why_unlike}; no sum parts here"
+        return replace(parted, has_unlike_inputs=True, reason=why_unlike, refused=refused, function=function)
     if left_step.gemm is None or right_step.gemm is None:
         why_kernels = f"the kernels of attention are {left_step.kernel} and {right_step.kernel}"
         return replace(parted, reason=why_kernels, refused=f"{why_kernels}; an attention has no sum of its own")
@@ -254,6 +286,21 @@ def diff(
         reason=next(iter(why.reasons), ""),
         evidence=why.evidence,
     )
+
+
+def _parted_function(
+    functions: Sequence[Sequence[tuple[int, FunctionCall]]], steps: int, kernels: Sequence[str]
+) -> FunctionParting | None:
+    """The first operator before step number `steps` whose results differ in bits, of two runs that call the same
+    operators; None: there is none, or what they call differs first. kernels: of a chip's kernel on each side, in words.
+    """
+    for (at, left), (_, right) in zip(*functions, strict=False):
+        if at > steps or (left.name, left.layer) != (right.name, right.layer):
+            return None
+        if left.digest != right.digest:
+            words = [BY_THIS_CPU if call.is_here else kernels[i] for i, call in enumerate((left, right))]
+            return FunctionParting(left.name, left.layer, (words[0], words[1]))
+    return None
 
 
 def _check_alike(left: list[RunStep], right: list[RunStep]) -> None:
@@ -401,4 +448,4 @@ def _compared(left: torch.Tensor, right: torch.Tensor) -> tuple[int, float]:
     return count, float((x - y).abs().nan_to_num().max()) / largest if largest else 0.0
 
 
-__all__ = ["Parting", "Step", "active", "called", "diff"]
+__all__ = ["FunctionParting", "Parting", "Step", "active", "called", "diff"]

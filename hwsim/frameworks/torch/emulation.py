@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -22,21 +22,33 @@ from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hwsim.errors import InputError
 from hwsim.frameworks.coverage import CoverageVerdict
 from hwsim.frameworks.settings import STAGES, Given, PassName, Settings, describe, settings_of
 from hwsim.frameworks.torch import convolutions
 from hwsim.frameworks.torch.autocast import cast, is_on
 from hwsim.frameworks.torch.caller import Caller, takes
-from hwsim.frameworks.torch.compiled_notes import name_of_chips, note_backend, note_function, notes_of
+from hwsim.frameworks.torch.compiled_notes import (
+    APART,
+    has_other_bits,
+    key_in_graph,
+    may_break,
+    name_of_chips,
+    note_backend,
+    note_function,
+    notes_of,
+)
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, SCALED_PRODUCTS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
-from hwsim.frameworks.torch.multiplication import activated, is_plain
-from hwsim.frameworks.torch.names import Names, naming
+from hwsim.frameworks.torch.multiplication import IN_GRAPH, activated, is_plain
+from hwsim.frameworks.torch.names import TRACED_LAYERS, Names, eager_name, naming
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.progress import counting
+from hwsim.frameworks.torch.run_steps import FunctionCall, digest
 from hwsim.frameworks.torch.switches import current, refuse_switches
 from hwsim.frameworks.torch.uncaught import macs_of, multiplies, runs_products
+from hwsim.frameworks.torch.unsimulated import has_same_bits, host_result, shown_name
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
 #: {function: the same, or what another library has wrapped: PyTorch's own, which asks whether somebody overrides it}
@@ -50,9 +62,16 @@ CHECKPOINT = (
     "inside hwsim.torch.emulate checkpoints are run eagerly, as torch.compile shows nobody the products in them: leave "
     "fullgraph=True out, or the checkpoints"
 )
+LATE_CHECKPOINT = (
+    "a checkpoint ran inside hwsim.torch.emulate and nothing was recomputed there: call backward() inside the `with` "
+    "too; outside of it PyTorch recomputes other operators and ends in a CheckpointError"
+)
+CHECKPOINT_HOOK = "_checkpoint_hook."  # in the name of what PyTorch's checkpoints call for each saved tensor
 HOOK_WARNING = "Using `torch.compile.module.` when there are global hooks"  # these only keep names
 #: Operators whose stand-ins compute PyTorch's own result themselves, or one that PyTorch for CPUs lacks.
 HWSIM_S_WHEN_PLAIN = SCALED_PRODUCTS | {torch.ops.aten.convolution.default}
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
+MOST_NODES = 1 << 20  # whose layers are kept
 CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 
@@ -73,6 +92,12 @@ def _unasked(function: FunctionType) -> FunctionType:
 
 #: {a function that multiplies inside, while PyTorch has taken the mode away: the same, which asks nobody}
 _WHOLE = {function: _unasked(function) for function in (torch.nn.functional.multi_head_attention_forward,)}
+
+
+def check_patterns(settings: Settings, layers: Iterable[str]) -> None:
+    """Raises InputError where a pattern of `modules` holds for none of these layers."""
+    if unused := settings.unused_patterns(map(eager_name, layers)):
+        raise InputError("\n".join(unused))
 
 
 class Emulation:
@@ -101,6 +126,11 @@ class Emulation:
         """The settings of the forward pass in one line."""
         return describe(self.settings).partition("\n")[0]
 
+    def check_patterns(self, model: Any) -> None:
+        """Raises InputError where a pattern of `modules` holds for no module of a model; nothing for a function."""
+        if isinstance(model, torch.nn.Module):
+            check_patterns(self.settings, [name for name, _ in model.named_modules()])
+
     @property
     def not_caught(self) -> Mapping[str, int]:
         """{operator: calls} of products that PyTorch computed itself."""
@@ -114,6 +144,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self.key, self.names = key, names
         self.depth = 0  # of eager functions in which hwsim computes
+        self.has_checkpoint = self.has_recomputed = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -133,8 +164,13 @@ class _Functions(TorchFunctionMode):
         function = FUNCTIONS.get(func)
         if torch.compiler.is_compiling():
             name = name_of_chips(func)
-            if name is not None:
-                note_function(self.key, self.names.current, name)
+            if func is ATTENTION:
+                name = "softmax"  # between its products, where no fused kernel is followed
+            if name is not None and has_other_bits(self.key, self.names.current, name):
+                if may_break():
+                    torch._dynamo.graph_break(msg=APART)
+                if func is not ATTENTION:  # which notes its softmax itself
+                    note_function(self.key, self.names.current, name)
         if function is None or not _are_plain(map(type, _tensors((*args, *keywords.values())))):
             if func is torch.Tensor.unflatten:  # torch.compile cannot trace the method without the mode
                 return torch.unflatten(*args, **keywords)
@@ -145,6 +181,7 @@ class _Functions(TorchFunctionMode):
             note_backend(self.key)
             result = self._replaced(func, function, args, keywords)
         else:
+            self._note_checkpoint()
             self.depth += 1
             try:
                 result = self._replaced(func, function, args, keywords)
@@ -164,13 +201,23 @@ class _Functions(TorchFunctionMode):
 
     def _replaced(self, func: Any, function: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """What hwsim's function gives, with the operands that autocast would give to PyTorch's."""
-        caller = Caller(self.key, self.names.current, *self._pass())
+        key = key_in_graph(self.key) if torch.compiler.is_compiling() else self.key
+        caller = Caller(key, self.names.current, *self._pass())
         device = None if func in UNCAST else is_on(*args, *keywords.values())
         if device is None:
             return function(caller, *args, **keywords)
         args, keywords = cast(args, keywords, device)
         with torch.autocast(device, enabled=False):
             return function(caller, *args, **keywords)
+
+    def _note_checkpoint(self) -> None:
+        """Note a product in a checkpoint that saves no tensors, and one that is computed again."""
+        if not torch.is_grad_enabled():
+            return
+        if torch._C._current_autograd_node() is not None:
+            self.has_recomputed = True
+        elif hooks := torch._C._autograd._top_saved_tensors_default_hooks(False):
+            self.has_checkpoint |= CHECKPOINT_HOOK in getattr(hooks[0], "__qualname__", "")
 
     def _pass(self) -> tuple[PassName, str]:
         """The pass of a function's products: during `backward` a gradient's, unless a checkpoint recomputes."""
@@ -215,6 +262,7 @@ class _Kind:
         self.is_hwsim_s = func.namespace == "hwsim"  # in compiled graphs; eager products are seen by no mode
         self.multiplies = not self.runs and multiplies(func)
         self.is_other = self.function is None and not self.multiplies and func is not CONVOLUTION_BACKWARD
+        self.shown = "" if self.runs or self.multiplies else shown_name(func)  # of an operator without products
 
 
 _KINDS: dict[int, _Kind] = {}  # by identity: PyTorch hashes operators in Python, and all go through here
@@ -229,6 +277,8 @@ class _Operators(TorchDispatchMode):
     def __init__(self, functions: _Functions, record: Record) -> None:
         super().__init__()
         self.key, self.names, self.functions, self.record = functions.key, functions.names, functions, record
+        self.graphs: set[str] = set()  # that ran
+        self.layers: dict[int, str] = {}  # of products, by the number of autograd's node that has their gradients
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -245,44 +295,85 @@ class _Operators(TorchDispatchMode):
             kind = _KINDS[id(func)] = _Kind(func)
         if kind.is_other:
             if kind.is_hwsim_s:
-                self._note_compiled()
+                self._note_compiled(args)
             if kind.runs and runs_products(func, args):
                 self.record.passed_on(func.name(), None)
-            return func(*args, **(kwargs or {}))
+            keywords = kwargs or {}
+            result = func(*args, **keywords)
+            if kind.shown:
+                self._note_function(kind, args, keywords, result, is_here=True)
+            return result
         keywords, result = kwargs or {}, None
         if func is CONVOLUTION_BACKWARD:
             result = self._convolution_backward(*args)
-            if result is None and is_plain(self.key, self.names.current, *STAGES[1:]):
+            if result is None and is_plain(self.key, self._layer(args), *STAGES[1:]):
                 return self._plain(kind, args, keywords)
         elif kind.function is not None:
-            caller = Caller(self.key, self.names.current, *_stage(func, args))
+            caller = Caller(self.key, self._layer(args), *_stage(func, args))
             if func not in HWSIM_S_WHEN_PLAIN and is_plain(self.key, caller.layer, caller.stage):
                 return self._plain(kind, args, keywords)
             result = kind.function(caller, *args, **keywords)
         if result is not None:
+            if kind.shown:
+                self._note_function(kind, args, keywords, result, is_here=False)
             return result
         if kind.multiplies and not (args and isinstance(args[0], FakeTensor)):
             space = "" if func.namespace == "aten" else f"{func.namespace}::"
             name = f"{space}{func.overloadpacket.__name__} of {_dtypes(args)}"
             result = func(*args, **keywords)
             macs = macs_of(func, args, keywords, result)
-            if macs is not None and is_plain(self.key, self.names.current, *STAGES):
-                self.record.left_plain(self.names.current, macs)
+            layer = self._layer(args)
+            if macs is not None and is_plain(self.key, layer, *STAGES):
+                self.record.left_plain(layer, macs)
             else:
                 self.record.passed_on(name, macs)
             return result
-        return func(*args, **keywords)
+        result = func(*args, **keywords)
+        if kind.shown:
+            self._note_function(kind, args, keywords, result, is_here=True)
+        return result
 
-    def _note_compiled(self) -> None:
-        """One of hwsim's operators runs: in a compiled graph, unless eager code has called it, or a gradient."""
-        if not self.functions.depth and torch._C._current_autograd_node() is None:
-            self.record.compiled = notes_of(self.key)
+    def _note_function(
+        self, kind: _Kind, args: tuple[Any, ...], keywords: Mapping[str, Any], result: Any, *, is_here: bool
+    ) -> None:
+        """Note an operator without products. is_here: PyTorch computed it by this CPU; else as the chip's kernel does.
+
+        Of what hwsim's own functions call, those are noted that PyTorch has a kernel for in attention's math form.
+        """
+        values = host_result(result)
+        is_inside = self.functions.depth > 0
+        if values is None or (is_inside and kind.function is None):
+            return
+        has_same = has_same_bits(kind.shown, args, keywords)
+        if is_here:
+            self.record.ran_here(kind.shown, has_same_bits=has_same)
+        if self.record.function_observer is not None and not is_inside:
+            self.record.function_observer(FunctionCall(kind.shown, self.names.current, is_here, digest(values)))
+
+    def _layer(self, args: tuple[Any, ...]) -> str:
+        """The layer of a product: of a gradient its forward product's, by autograd's node, where modules have ended."""
+        layer = self.names.current
+        if not layer:
+            node = torch._C._current_autograd_node()
+            return "" if node is None else self.layers.get(node._sequence_nr(), "")
+        if torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(args)):
+            if len(self.layers) >= MOST_NODES:
+                del self.layers[next(iter(self.layers))]  # the oldest
+            self.layers.setdefault(torch.autograd._get_sequence_nr() - 1, layer)  # the node was made just before
+        return layer
+
+    def _note_compiled(self, args: tuple[Any, ...]) -> None:
+        """One of hwsim's operators runs: of a compiled graph where its key says so."""
+        graph = next((x for x in args if isinstance(x, str) and x.startswith(f"{self.key}{IN_GRAPH}")), None)
+        if graph is not None and graph not in self.graphs:
+            self.graphs.add(graph)
+            self.record.compiled = notes_of(sorted(self.graphs))
 
     def _plain(self, kind: _Kind, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """What PyTorch computes because the settings say so."""
         result = kind.func(*args, **keywords)
         if kind.multiplies and not isinstance(args[0], FakeTensor):
-            self.record.left_plain(self.names.current, macs_of(kind.func, args, keywords, result))
+            self.record.left_plain(self._layer(args), macs_of(kind.func, args, keywords, result))
         return result
 
     def _convolution_backward(self, *args: Any) -> Any:
@@ -290,7 +381,7 @@ class _Operators(TorchDispatchMode):
         if is_transposed or not takes(dy, x, w):
             return None
         window = convolutions.Window(stride, padding, dilation, groups)
-        layer = self.names.current
+        layer = self._layer(args)
         of_x = of_w = of_bias = None
         if wanted[0]:
             place = Place(self.key, layer, "backward_input", "convolution", "a")
@@ -374,7 +465,8 @@ def emulate(
     to be called inside.
 
     Args:
-        modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}.
+        modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}. At
+            the end of the `with` a warning names patterns that held for no module.
         measure_every: the error of the first and then of every so many products of a layer is measured (0: none).
         timing: add up the simulated device's time of products and fused attention; nothing else of the model takes any.
         progress: after two seconds, show on a terminal how many products were computed.
@@ -402,3 +494,9 @@ def emulate(
         stack.enter_context(_Operators(functions, record))
         stack.enter_context(functions)
         yield Emulation(settings, record)
+        layers = [*names.known.values(), *TRACED_LAYERS, *(layer for layer, _, _ in record.layers)]
+        if names.known or record.layers:
+            for sentence in settings.unused_patterns(layers):
+                warnings.warn(sentence, stacklevel=3)
+        if functions.has_checkpoint and not functions.has_recomputed:
+            warnings.warn(LATE_CHECKPOINT, stacklevel=3)

@@ -18,12 +18,16 @@ from torch._subclasses import FakeTensor
 
 from hwsim.errors import UnsupportedError
 from hwsim.frameworks.numpy import contraction
+from hwsim.frameworks.settings import STAGES
 from hwsim.frameworks.torch import operators
 from hwsim.frameworks.torch.attention import attention, fused_attention
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, rows_of, stack_of, takes
+from hwsim.frameworks.torch.convolutions import Window
 from hwsim.frameworks.torch.element_functions import ELEMENTWISE, function_of_elements, power
+from hwsim.frameworks.torch.multiplication import is_plain
 from hwsim.frameworks.torch.norms import native_layer_norm, row_softmax, sum_of_rows
 from hwsim.frameworks.torch.place import GROUPED, SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST
+from hwsim.frameworks.torch.plain_convolution import plain_convolution
 from hwsim.frameworks.torch.scale_tensors import takes_elements
 from hwsim.frameworks.torch.tensors import is_known
 
@@ -429,6 +433,11 @@ def _images(count: int, input: Tensor, weight: Tensor, bias: Tensor | None) -> _
     return _Images(input.unsqueeze(0) if is_single else input, is_single)
 
 
+def _is_whole_plain(caller: Caller) -> bool:
+    """Whether PyTorch computes a layer's convolution and its gradients, where one operator can stand for them."""
+    return not operators.is_transformed() and is_plain(caller.key, caller.layer, *STAGES)
+
+
 def convolution(count: int) -> Callable[..., Tensor | None]:
     """torch.nn.functional.conv1d, conv2d or conv3d: `count` spatial dimensions."""
 
@@ -452,8 +461,9 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
             if any(step != 1 for step in steps) or not gaps:
                 return None
             reach = [d * (r - 1) for d, r in zip(gaps, weight.shape[2:], strict=True)]
-            image = F.pad(image, [side for size in reversed(reach) for side in (size // 2, size - size // 2)])
-            around = [0] * count
+            around = [size // 2 for size in reach]
+            if any(size % 2 for size in reach):  # as PyTorch does: what one side has more is in the image
+                image = F.pad(image, [more for size in reversed(reach) for more in (0, size % 2)])
         elif isinstance(padding, str):
             return None
         else:
@@ -466,6 +476,9 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
         sizes = zip(image.shape[2:], weight.shape[2:], around, gaps, strict=True)
         if any(size + 2 * p < d * (r - 1) + 1 for size, r, p, d in sizes):
             return None
+        if _is_whole_plain(caller):
+            window = Window(steps, around, gaps, groups)
+            return images.like_given(plain_convolution(image, weight, bias, window, None, caller.key, caller.layer))
         image_out: Tensor = operators.call(
             "convolution", image, weight, bias, steps, around, gaps, groups, caller.key, caller.layer, "forward"
         )
@@ -503,6 +516,9 @@ def conv_transpose(count: int) -> Callable[..., Tensor | None]:
         out = [(size - 1) * s - 2 * p + d * (r - 1) + o + 1 for size, r, s, p, o, d in sizes]
         if any(size < 1 for size in out):
             return None
+        if _is_whole_plain(caller):
+            window = Window(steps, around, gaps, groups)
+            return images.like_given(plain_convolution(image, weight, bias, window, more, caller.key, caller.layer))
         size = [image.shape[0], weight.shape[1] * groups, *out]
         image_out: Tensor = operators.call(
             "convolution_input", image, weight, size, steps, around, gaps, groups, caller.key, caller.layer, "forward"

@@ -15,6 +15,7 @@ import torch
 from hwsim.analysis.running_error import RunningError
 from hwsim.datafiles.provenance import LEVELS
 from hwsim.frameworks.coverage import CoverageVerdict, hints_for
+from hwsim.frameworks.torch.place import SCALED_OPERATIONS
 from hwsim.frameworks.torch.plain import plain_product
 from hwsim.report.text.library_text import kernel_of
 from hwsim.report.text.words import percent, plural
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
     from hwsim.frameworks.repeated import Ready
     from hwsim.frameworks.torch.place import Place
+    from hwsim.frameworks.torch.run_steps import FunctionCall
     from hwsim.gemm.record import Gemm
 
 MATRIX = 2  # dimensions
@@ -32,6 +34,11 @@ GROUNDS, KERNEL = ("instruction", "order of summation"), "kernel"  # decisions o
 TIMED = (
     "cycles, us (microseconds): of the products and fused attention alone; softmax, norms, optimizers, other "
     "operations and launches are left out"
+)
+OTHER_BITS, SAME_BITS = "a chip's kernels may have other bits", "the same bits on all chips"
+OF_QUANTISED = (
+    "errors of products with scales: from the exact product of the elements times their scales; what quantisation "
+    "loses before is not in them"
 )
 SHOWN_NAMES = 4  # of modules that are not swapped, and of layers with a kernel
 #: What has calls simulated that are not caught, by a part of their names.
@@ -155,9 +162,9 @@ class Record:
     by name; macs_not_caught: multiply-accumulates of these, as far as they are known; macs_plain: by layer, those that
     settings leave to PyTorch ("plain"), as far as they are known. substitutes: of products that another kernel than the
     library's was computed for. unknown_orders: calls whose kernel adds in an order that is not known, and
-    macs_unordered. macs_asked: of products for which a library was asked. own_kernels: calls without products that have
-    the order of PyTorch's kernel, by operator. compiled: notes on compiled graphs that ran. not_swapped: {class of
-    modules: their names}. progress: told of each product.
+    macs_unordered. assumed_in: layers of both kinds, by the products' name. macs_asked: of products for which a library
+    was asked. own_kernels: calls without products that have the order of PyTorch's kernel, by operator. compiled: notes
+    on compiled graphs that ran. not_swapped: {class of modules: their names}. progress: told of each product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -169,29 +176,48 @@ class Record:
         self.substitutes: Counter[str] = Counter()
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
+        self.assumed_in: dict[str, dict[str, None]] = {}
         self.macs_asked = 0
+        self.macs_doubted = 0.0
         self.own_kernels: Counter[str] = Counter()
         self.own_evidence: dict[str, str] = {}
+        self.here: Counter[str] = Counter()
+        self.here_same: Counter[str] = Counter()
         self.compiled: Sequence[str] = ()
         self.not_swapped: dict[str, list[str]] = {}
         self.observer: Any = None
         self.attention_observer: Any = None
+        self.function_observer: Callable[[FunctionCall], None] | None = None
         self.progress: Callable[[int], None] | None = None
 
-    def left_out(self, name: str, macs: int) -> None:
+    def left_out(self, name: str, macs: int, layer: str = "") -> None:
         """Count a product that the unit's own order stands for: the library's kernel for it is not known."""
         self.not_caught[name] += 1
+        self.assumed_in.setdefault(name, {})[layer or "-"] = None
         self.substitutes[name] += macs
 
-    def unordered(self, name: str, macs: int) -> None:
+    def unordered(self, name: str, macs: int, layer: str = "") -> None:
         """Count a product of a library's kernel whose order of summation is not known: the unit's own stands for it."""
         self.unknown_orders[name] += 1
+        self.assumed_in.setdefault(name, {})[layer or "-"] = None
         self.macs_unordered[name] += macs
 
     def ran_own(self, name: str, evidence: str) -> None:
         """Count a call without products that has the bits of PyTorch's kernel, and the level behind them."""
         self.own_kernels[name] += 1
         self.own_evidence[name] = weaker(self.own_evidence.get(name, ""), evidence)
+
+    def ran_here(self, name: str, *, has_same_bits: bool) -> None:
+        """Count a call without products that this CPU computed. has_same_bits: no chip has other bits."""
+        (self.here_same if has_same_bits else self.here)[name] += 1
+
+    def asked(self, macs: int, confidence: float | None, *, is_ordered: bool) -> None:
+        """Count a product for which a library was asked. confidence: the probability that the kernel is the library's;
+        None: nobody gives one. is_ordered: the kernel's order is known.
+        """
+        self.macs_asked += macs
+        if is_ordered and confidence is not None:
+            self.macs_doubted += macs * (1 - confidence)
 
     def passed_on(self, name: str, macs: int | None) -> None:
         """Count a call that PyTorch computes; macs: None where nobody counts them."""
@@ -216,6 +242,12 @@ class Record:
         """
         elsewhere = self.substitutes.total() + self.macs_unordered.total()
         return (self.macs_asked - elsewhere) / self._everything if self.macs_asked else None
+
+    @property
+    def weighed_library_share(self) -> float | None:
+        """`library_share`, each product weighed by the probability that the kernel is the library's."""
+        share = self.library_share
+        return None if share is None else share - self.macs_doubted / self._everything
 
     @property
     def _everything(self) -> int:
@@ -243,6 +275,7 @@ class Record:
         return CoverageVerdict(
             computed=self.computed_share,
             in_order=self.library_share,
+            in_order_weighed=self.weighed_library_share,
             uncounted=tuple(self.uncounted),
             evidence=weakest.evidence,
             evidence_layer="" if is_alike else evidence_layer,
@@ -286,7 +319,7 @@ class Record:
         """
         entry = self._layer(place)
         if self.measures(place):
-            self._measure(entry, _sampled(a, b) if sampled is None else sampled, c, alpha, beta, out)
+            self._measure(entry, sampled_operands(a, b) if sampled is None else sampled, c, alpha, beta, out)
         entry.calls += 1
         entry.macs += out.numel() * a.shape[-1] - padding
         entry.padding_macs += padding
@@ -364,7 +397,9 @@ class Record:
             },
             "not_swapped": {kind: list(names) for kind, names in self.not_swapped.items()},
             "computed_share": self.computed_share,
+            "computed_here": {"may_differ": dict(self.here), "same_bits": dict(self.here_same)},
             "library_share": self.library_share,
+            "weighed_library_share": self.weighed_library_share,
             "verdict": self.verdict.to_dict(),
         }
 
@@ -391,7 +426,14 @@ class Record:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([*lines, *([TIMED] if self.timing else []), *self._kernels(), *self.details()])
+        is_scaled = any(operation in SCALED_OPERATIONS for _, operation, _ in self.layers)
+        notes = [*([OF_QUANTISED] if is_scaled else []), *([TIMED] if self.timing else [])]
+        return "\n".join([*lines, *notes, *self._kernels(), *self.details()])
+
+    def _where(self, name: str) -> str:
+        """The layers of products in an assumed order, in brackets; "": outside of modules alone."""
+        layers = list(self.assumed_in.get(name, ()))
+        return "" if layers in ([], ["-"]) else f" ({_some_names(layers)})"
 
     def _kernels(self) -> list[str]:
         """A line for each kernel of a library: how often it ran, and in which layers."""
@@ -418,7 +460,7 @@ class Record:
 
         for name, count in sorted(self.not_caught.items()):
             if name in self.substitutes:
-                lines.append(f"computed: {_counted(name, count, self.substitutes[name])}")
+                lines.append(f"kernel not known: {_counted(name, count, self.substitutes[name])}{self._where(name)}")
             else:
                 lines.append(f"not caught: {_counted(name, count, self.macs_not_caught[name], 'call')}")
         for layer, macs in sorted(self.macs_plain.items()):
@@ -427,7 +469,7 @@ class Record:
                 [f'left to PyTorch ("plain"): {where}, {percent(macs / self._everything)} of the MACs'] if macs else []
             )
         for name, count in sorted(self.unknown_orders.items()):
-            lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}")
+            lines.append(f"order not known: {_counted(name, count, self.macs_unordered[name])}{self._where(name)}")
         of_level: dict[str, list[str]] = {}
         for name, count in sorted(self.own_kernels.items()):
             of_level.setdefault(self.own_evidence[name], []).append(_counted(name, count, 0, "call"))
@@ -435,9 +477,19 @@ class Record:
             lines.append(f"as PyTorch's kernel computes it, evidence of the bits {level}: {'; '.join(calls)}")
         if of_level and any(stage != "forward" for _, _, stage in self.layers):
             lines.append("not simulated: the gradients of these functions, which are PyTorch's for CPUs")
+        lines += self._computed_here()
         for kind, names in sorted(self.not_swapped.items()):
             lines.append(f"not swapped: {len(names)} of {kind} ({_some_names(names)})")
         return lines
+
+    def _computed_here(self) -> list[str]:
+        """The line that names operators which this CPU computed."""
+        said = [
+            f"{', '.join(sorted(names))} ({what})"
+            for names, what in ((self.here, OTHER_BITS), (self.here_same, SAME_BITS))
+            if names
+        ]
+        return [f"computed by this CPU: {'; '.join(said)}"] if said else []
 
 
 def _some_names(names: Sequence[str]) -> str:
@@ -463,7 +515,7 @@ def sample(m: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     return _spread(m, SAMPLED_ROWS), _spread(n, SAMPLED_COLUMNS)
 
 
-def _sampled(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def sampled_operands(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows of A and columns of B of `sample`, of some matrices of stacks."""
     left, right = _some(a), _some(b)
     rows, columns = sample(left.shape[-2], right.shape[-1])

@@ -21,7 +21,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import PassName, PassSettings, Settings
-from hwsim.frameworks.torch.layer_record import Record, sample
+from hwsim.frameworks.torch.layer_record import Record, sample, sampled_operands
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
 from hwsim.frameworks.torch.plain import plain_product
@@ -29,6 +29,7 @@ from hwsim.frameworks.torch.scale_tensors import PACKED, TensorScales, elements_
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of, format_name, gpu_array_of, layout, tensor_of
 from hwsim.host.warned import warn_once
+from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.operands.operand import operand as operand_of
 from hwsim.request.on_gpu import copied, work_of_host
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 _ACTIVE: dict[str, tuple[Settings, Record]] = {}
 #: {operator: the library of its kernels}, where PyTorch calls none for it: GroupedBlas.cpp of PyTorch 2.11.
 KERNELS_OF = {SCALED_GROUPED: "cutlass"}
+
+
+IN_GRAPH = "#"  # between a key of settings and the number of the graph that names it
 
 
 class _Entered(threading.local):
@@ -73,7 +77,10 @@ def activated(settings: Settings, record: Record) -> Iterator[None]:
 
 
 def active(key: str) -> tuple[Settings, Record]:
-    """The settings of a key and their record. Raises InputError for a key that this process does not know."""
+    """The settings of a key, also of one in a graph, and their record. Raises InputError for a key that this process
+    does not know.
+    """
+    key = key.partition(IN_GRAPH)[0]
     entered = _ENTERED.of.get(key)
     current = entered[-1] if entered else _ACTIVE.get(key)
     if current is None:
@@ -95,10 +102,17 @@ def multiply(
     library: LibraryOnDevice | None = None,
     is_known: bool = False,
     padding: int = 0,
+    begins_with_bias: bool = False,
+    *,
+    added_last: torch.Tensor | None = None,
+    as_measured: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
     broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
     whether the order of its kernel is. padding: how many of the products are of a convolution's padding, and no work.
+    begins_with_bias: each sum starts from c.
+    added_last: a bias that PyTorch adds to the rounded result; c is None then. as_measured: gives rows (..., k) with K
+    in the same order for all devices, for the record's errors; None: K has it already.
     """
     with torch._C.DisableTorchFunction():  # a gradient's own operations, and the record's, are not caught
         settings, record = active(place.key)
@@ -106,10 +120,12 @@ def multiply(
         if chosen.arguments is None:
             record.left_plain(place.layer, prod((*a.shape, b.shape[-1])) - padding)
         if chosen.arguments is None or 0 in (*a.shape, b.shape[-1]):
-            return plain_product(a, b, c, alpha, beta, dtype)
+            plain = plain_product(a, b, c, alpha, beta, dtype)
+            return plain if added_last is None else plain + added_last
         start = time.perf_counter()
         taken = gpu_array_of if _stays_on_gpu(chosen, a, b) else array_of
-        more, is_added = _c_arguments(a, b, c, alpha, beta, taken)
+        factors = _with_bias_first(a, b, c) if begins_with_bias and c is not None else None
+        more, is_added = _c_arguments(a, b, None if factors else c, alpha, beta, taken)
         output = format_name(dtype)
         if output in NARROW:
             more["output"] = output
@@ -121,22 +137,37 @@ def multiply(
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
         is_timed = record.timing and not place.is_timed_whole
         more |= {"timing": is_timed, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
-        left, right = taken(a), taken(b)
+        left, right = (taken(side) for side in factors or (a, b))
         if chosen.scale is not None and c is not None:  # the scaled product comes first
             more = {name: value for name, value in more.items() if name not in ("c", "bias", "beta")}
             is_added = True
-        with _at(place):
+        with _at(place, chosen):
             product, ready = multiplied(chosen, left, right, gradient=place.gradient, **more)
+        macs, is_ordered = prod((*a.shape, b.shape[-1])) - padding, True
         if not is_known or ready.gemm.library is not None:
-            macs = prod((*a.shape, b.shape[-1])) - padding
-            _note_order(settings, record, place, format_name(a.dtype), ready.gemm, macs)
+            is_ordered = _note_order(settings, record, place, format_name(a.dtype), ready.gemm, macs)
         if chosen.arguments.get("library") is not None:
-            record.macs_asked += prod((*a.shape, b.shape[-1])) - padding
+            record.asked(macs, _confidence(ready.gemm), is_ordered=is_ordered)
         out = tensor_of(product, dtype, a.device)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
-        record.product(place, a, b, c, alpha, beta, out, ready, time.perf_counter() - start, padding)
+        if added_last is not None:
+            out = out + added_last
+            c = added_last
+        sampled = None
+        if as_measured is not None and record.measures(place):
+            rows, columns = sampled_operands(a, b)
+            sampled = as_measured(rows), as_measured(columns.mT).mT
+        seconds = time.perf_counter() - start
+        record.product(place, a, b, c, alpha, beta, out, ready, seconds, padding, sampled=sampled)
         return out
+
+
+def _with_bias_first(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operands with a first product of 1 and the bias: a chain over K then starts from it. c: (..., 1, n)."""
+    ones = a.new_ones((*a.shape[:-1], 1))
+    first = c.expand(*b.shape[:-2], 1, b.shape[-1])
+    return torch.cat((ones, a), -1), torch.cat((first, b), -2)
 
 
 def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) -> str:
@@ -145,23 +176,46 @@ def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) ->
     operand: format of the tensors. gemm: the product's record.
     """
     if not gemm.is_order_known:
-        return f"{place.operation} of {operand}"
+        arguments = settings.of(place.layer, place.stage).arguments or {}
+        return f"{place.operation} of {arguments.get('format') or operand}"
     if gemm.library is not None or settings.switches is None:
         return ""
     return settings.switches.left_out(settings.of(place.layer, place.stage), place, operand)
 
 
 @contextlib.contextmanager
-def _at(place: Place) -> Iterator[None]:
+def _at(place: Place, chosen: PassSettings) -> Iterator[None]:
     """Inside, what is not supported says at which layer, and how the model runs without it."""
     try:
         yield
     except UnsupportedError as error:
         where = f"layer {place.layer}" if place.layer else "a product outside of modules"
+        assert chosen.arguments is not None
+        device, pattern = chosen.arguments["device"].name, _pattern(place.layer)
+        ways = [f'modules={{"{pattern}": {{"device": "{device}"}}}} for hwsim\'s own order']
+        after = ""
+        if chosen.arguments.get("library") != PYTORCH:
+            of_pytorch = f'{{"device": "{device}", "library": "{PYTORCH}"}}'
+            ways.insert(0, f'modules={{"{pattern}": {of_pytorch}}} for the kernels that PyTorch calls there')
+            after = f". Layers without library={PYTORCH!r} have this CPU's norms, softmaxes and functions of elements"
         raise UnsupportedError(
-            f"{where}, {place.operation}: {error}. To compute this product otherwise, give "
-            f"modules={{{place.layer!r}: {{'device': ...}}}} for hwsim's own order, or 'plain' for PyTorch's product"
+            f"{where}, {place.operation}: {error}. To compute all products of {_those(place.layer)} otherwise, add "
+            f'{", ".join(ways)}, or modules={{"{pattern}": "plain"}} for PyTorch\'s products by this CPU{after}'
         ) from error
+
+
+def _pattern(layer: str) -> str:
+    """A pattern for layers that are alike: any number stands for the numbers in the name. A name of numbers alone has
+    none.
+    """
+    parts = layer.split(".")
+    return layer if all(map(str.isdigit, parts)) else ".".join("*" if part.isdigit() else part for part in parts)
+
+
+def _those(layer: str) -> str:
+    if not layer:
+        return "no module"
+    return "such layers" if _pattern(layer) != layer else "this layer"
 
 
 def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
@@ -181,10 +235,18 @@ def _check_has_unit(chosen: PassSettings, place: Place, operand: str) -> None:
         )
 
 
-def _note_order(settings: Settings, record: Record, place: Place, operand: str, gemm: Gemm, macs: int) -> None:
-    """Count a product that hwsim's own order stands for."""
-    if name := unknown_order(settings, place, operand, gemm):
-        (record.left_out if gemm.is_order_known else record.unordered)(name, macs)
+def _note_order(settings: Settings, record: Record, place: Place, operand: str, gemm: Gemm, macs: int) -> bool:
+    """Count a product that hwsim's own order stands for; whether its order is known."""
+    name = unknown_order(settings, place, operand, gemm)
+    if name:
+        (record.left_out if gemm.is_order_known else record.unordered)(name, macs, place.layer)
+    return not name
+
+
+def _confidence(gemm: Gemm) -> float | None:
+    """The probability that a record's kernel is the library's; None where nobody gives one."""
+    kernel = gemm.decided("kernel")
+    return None if kernel is None else kernel.confidence
 
 
 def _stays_on_gpu(chosen: PassSettings, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -231,12 +293,12 @@ def multiply_scaled(
             more |= {"a_layout": layout(a), "b_layout": layout(b)}
             more |= {"library": KERNELS_OF[place.operator]} if place.operator in KERNELS_OF else {}
         more |= {"timing": record.timing, "threads": chosen.arguments.get("threads") or torch.get_num_threads()}
-        with _at(place):
+        with _at(place, chosen):
             product, ready = multiplied(chosen, left, right, **more)
         macs = prod((*left.shape, b.shape[-1]))
-        _note_order(settings, record, place, operand, ready.gemm, macs)
+        is_ordered = _note_order(settings, record, place, operand, ready.gemm, macs)
         if chosen.arguments.get("library") is not None:
-            record.macs_asked += macs
+            record.asked(macs, _confidence(ready.gemm), is_ordered=is_ordered)
         out = tensor_of(product, dtype, a.device)
         seconds = time.perf_counter() - start
         whole_a, whole_b = (torch.empty(side.shape, device="meta") for side in (left, right))

@@ -14,7 +14,12 @@ import torch
 from torch._guards import CompileContext
 
 F = TypeVar("F", bound=Callable[..., Any])
-COMPILED = "_orig_mod."  # where torch.compile has its module
+COMPILED = "_orig_mod"  # where torch.compile has its module
+
+
+def eager_name(name: str) -> str:
+    """A module's qualified name as the model has it that was compiled, whole or in parts."""
+    return ".".join(part for part in name.split(".") if part != COMPILED) if COMPILED in name else name
 
 
 class Names:
@@ -51,7 +56,7 @@ class Names:
         elif threading.get_ident() == self.thread:  # hooks are called in every thread
             if id(module) not in self.known:
                 self.roots.append(module)
-                self.known |= {id(part): name.removeprefix(COMPILED) for name, part in module.named_modules()}
+                self.known |= {id(part): eager_name(name) for name, part in module.named_modules()}
             self.stack.append(self.known[id(module)])
 
     def leave(self, *_: Any) -> None:
@@ -111,6 +116,8 @@ class _Traced(threading.local):
 
 
 _TRACED = _Traced()
+#: Names of modules that only functions call which torch.compile has traced, in this process: their graphs say no names.
+TRACED_LAYERS: set[str] = set()
 
 
 @run_by_the_compiler
@@ -120,7 +127,9 @@ def _is_known(module: int) -> bool:
 
 @run_by_the_compiler
 def _learned(names: list[tuple[int, str]]) -> None:
-    _TRACED.of_attempt().known |= {module: name.removeprefix(COMPILED) for module, name in names}
+    learned = {module: eager_name(name) for module, name in names}
+    _TRACED.of_attempt().known |= learned
+    TRACED_LAYERS.update(learned.values())
 
 
 @run_by_the_compiler

@@ -23,6 +23,7 @@ DIFFERENTIATED = (
     "registered operator: leave fullgraph=True out, or call backward() or torch.autograd.grad outside of what is "
     "compiled"
 )
+MATRIX = 2  # dimensions
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 LIBRARY = torch.library.Library("hwsim", "DEF")
 _WHERE = "str key, str layer, str stage, str operation, str gradient"
@@ -126,7 +127,7 @@ def is_transformed() -> bool:
 
 
 #: Whether a tensor is a stack by autograd's `is_grads_batched`, which is not torch.func's vmap.
-_is_batched_gradient = torch._C._functorch.is_legacy_batchedtensor
+is_batched_gradient = torch._C._functorch.is_legacy_batchedtensor
 
 
 def _is_alone(*tensors: torch.Tensor | None) -> bool:
@@ -139,7 +140,7 @@ def _is_alone(*tensors: torch.Tensor | None) -> bool:
         return False
     if torch._C._get_tracing_state() is not None:  # torch.jit.trace
         return False
-    if is_transformed() or any(tensor.is_meta or _is_batched_gradient(tensor) for tensor in present):
+    if is_transformed() or any(tensor.is_meta or is_batched_gradient(tensor) for tensor in present):
         return False
     modes = torch._C._len_torch_dispatch_stack()
     return modes == 0 or (modes == 1 and getattr(torch._C._get_dispatch_stack_at(0), "is_of_hwsim", False))
@@ -199,13 +200,13 @@ def _product_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) ->
 
 def _product_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     """The two gradient products, with operands as PyTorch's own formulas lay them out: that of a matrix stored column
-    by column is computed as a transpose.
+    by column is computed as a transpose, one of a stack is not (derivatives.yaml: mm, bmm).
     """
     a, b = ctx.saved_tensors
     of_a = of_b = of_c = None
     where = (ctx.key, ctx.layer, of_gradient(ctx.operation))
     if ctx.needs_input_grad[0]:
-        if layout(a) == "columns":
+        if a.dim() == MATRIX and layout(a) == "columns":
             of_a = product(
                 b, grad.mT, None, *where, alpha=ctx.alpha, dtype=a.dtype, stage="backward_input", gradient="b"
             ).mT
@@ -214,7 +215,7 @@ def _product_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
                 grad, b.mT, None, *where, alpha=ctx.alpha, dtype=a.dtype, stage="backward_input", gradient="a"
             )
     if ctx.needs_input_grad[1]:
-        if layout(b) == "columns":
+        if b.dim() == MATRIX and layout(b) == "columns":
             of_b = product(
                 grad.mT, a, None, *where, alpha=ctx.alpha, dtype=b.dtype, stage="backward_weight", gradient="a"
             ).mT

@@ -18,7 +18,7 @@ from hwsim.devices.special_functions import nvidia_tables
 from hwsim.frameworks.torch.caller import Caller
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.pytorch.routes import evidence_of_kernel
+from hwsim.libraries.pytorch.routes import evidence_of_kernel, families_of_function, pytorch
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -43,10 +43,20 @@ def follows(caller: Caller, name: str, families: Sequence[str], *tensors: Tensor
     return True
 
 
+def families_of(name: str) -> Sequence[str]:
+    """The families of chips with the bits of PyTorch's kernel `name`: a function of elements, "softmax", "layer_norm",
+    "sum", "mean", or "pow".
+    """
+    file = pytorch()
+    sums = file.row_sums.families
+    rules = {"softmax": file.softmax.families, "layer_norm": file.layer_norm.families, "sum": sums, "mean": sums}
+    return rules[name] if name in rules else families_of_function("pow_3" if name == "pow" else name)
+
+
 @cache
 def cuda_math() -> CudaMath:
     """CUDA's functions by the tables of NVIDIA's special-function unit."""
     return CudaMath(nvidia_tables())
 
 
-__all__ = ["cuda_math", "follows"]
+__all__ = ["cuda_math", "families_of", "follows"]

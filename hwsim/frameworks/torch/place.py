@@ -10,6 +10,7 @@ CONVOLUTION, GROUPED = "convolution", "_grouped_mm"
 SCORES, VALUES, ATTENTION = "attention scores", "attention values", "attention"
 SCALED, SCALED_FAST = "_scaled_mm", "_scaled_mm, fast accumulation"
 SCALED_GROUPED, SCALED_GROUPED_FAST = "_scaled_grouped_mm", "_scaled_grouped_mm, fast accumulation"
+SCALED_OPERATIONS = (SCALED, SCALED_FAST, SCALED_GROUPED, SCALED_GROUPED_FAST)
 
 
 def fused(kernel: str, operation: str) -> str:

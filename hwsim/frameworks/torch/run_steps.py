@@ -44,6 +44,18 @@ class RunStep:
         return f"{self.place.stands_for} in the unit's own order" if self.place.stands_for else MATH
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of an operator without products: its name, its layer, and its result's bits. is_here: this CPU computed
+    it; else it has the bits of PyTorch's kernel on the chip.
+    """
+
+    name: str
+    layer: str
+    is_here: bool
+    digest: bytes
+
+
 def step_of(place: Place, operands: tuple[torch.Tensor, ...], out: torch.Tensor, gemm: Gemm | None = None) -> RunStep:
     """The step that a record's observer saw."""
     return RunStep(place, out.detach().clone(), tuple(map(digest, operands)), gemm)
@@ -65,5 +77,5 @@ def is_compared(left: RunStep, right: RunStep) -> bool:
 
 def digest(x: torch.Tensor) -> bytes:
     """Equal for tensors of equal bits."""
-    plain = x.detach().resolve_neg().contiguous().view(torch.uint8)
+    plain = x.detach().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return hashlib.blake2b(memoryview(plain.numpy()).cast("B") if plain.numel() else b"").digest()

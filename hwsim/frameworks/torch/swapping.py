@@ -15,10 +15,11 @@ from torch import nn
 
 from hwsim.frameworks.settings import Given, settings_of
 from hwsim.frameworks.torch.caller import MATRIX, Caller
-from hwsim.frameworks.torch.emulation import Emulation
+from hwsim.frameworks.torch.emulation import Emulation, check_patterns
 from hwsim.frameworks.torch.functions import conv_transpose, convolution, linear
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import activate
+from hwsim.frameworks.torch.names import eager_name
 from hwsim.frameworks.torch.switches import current, refuse_switches
 
 
@@ -82,15 +83,17 @@ def swap(
 
     Args:
         model: its linear and convolution modules are swapped.
-        modules: as of `emulate`.
+        modules: as of `emulate`; a pattern that matches no swapped module is an InputError.
         measure_every: as of `emulate`.
         timing: as of `emulate`.
         arguments: as of `emulate`.
     """
     refuse_switches({**arguments, "modules": modules or {}})
     settings, record = settings_of(arguments, modules, current()), Record(measure_every, timing)
+    check_patterns(settings, [name for name, module in model.named_modules() if type(module) in MODULES])
     activate(settings, record)
-    for name, module in model.named_modules():
+    for full_name, module in model.named_modules():
+        name = eager_name(full_name)
         if type(module) in MODULES:
             module.forward = partial(_computed, type(module), Caller(settings.key, name), module)
         elif _multiplies(module):

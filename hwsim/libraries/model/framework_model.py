@@ -167,14 +167,45 @@ class ComparedModel(StrictRecord):
     rules: NameList
 
 
+class DepthwiseKernelsModel(StrictRecord):
+    """A framework's own kernels of depthwise convolutions, by pass. bias: where their sums take it."""
+
+    forward: Name
+    backward_input: Name
+    backward_weight: Name
+    bias: Literal["first", "last"]
+
+
+class WorkloadModel(StrictRecord):
+    """Depthwise convolutions that the library takes: with square filters of these sizes (none: any filter), the
+    stride of columns, and sizes of the images within these bounds; most_*: None: none.
+    """
+
+    filters: tuple[PositiveInt, ...] = ()
+    stride: PositiveInt
+    least_batch: PositiveInt = 1
+    most_batch: PositiveInt | None = None
+    least_channels: PositiveInt = 1
+    most_height: PositiveInt | None = None
+    least_width: PositiveInt = 1
+    most_width: PositiveInt | None = None
+
+
 class DepthwiseModel(StrictRecord):
-    """Where a framework's own kernel computes depthwise convolutions that are not stored channels last, and adds the
-    bias before it rounds. cudnn_operands: but for these, with at least so many channels, one stride and no dilation.
+    """Where a framework's own kernels compute depthwise convolutions that are not stored channels last, and add the
+    bias before they round. any_storage: formats of which it does not count how images are stored. instructions: by
+    format of the operands, of the products. cudnn_operands: of images with two dimensions the library takes these, with
+    at least so many channels, equal strides and no dilation, where one of the workloads fits.
     """
 
     families: NameList
+    any_storage: NameList
+    plane: DepthwiseKernelsModel
+    volume: DepthwiseKernelsModel
+    instructions: dict[Name, Name]
     cudnn_operands: NameList
     cudnn_least_channels: PositiveInt
+    workloads: dict[Name, WorkloadModel]
 
 
 class OutputsModel(StrictRecord):

@@ -34,7 +34,10 @@ def invariance_page(title: str, lead: Sequence[str], advice: Sequence[str], answ
             str(number),
             count(entry["count"]),
             span,
-            "; ".join(kernel_text(choice["kernel"], choice["split_k"]) for choice in entry["kernels"]),
+            "; ".join(
+                kernel_text(choice["kernel"], choice["split_k"], choice["working_slices"])
+                for choice in entry["kernels"]
+            ),
             known_text(entry["known"], entry["least_confidence"]),
             "yes" if entry["equal_rows"] else "no",
             f"{entry['confidence']:.2f}",

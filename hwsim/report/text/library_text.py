@@ -11,6 +11,7 @@ from hwsim.report.text.words import facts, table
 
 if TYPE_CHECKING:
     from hwsim.gemm.record import Gemm
+    from hwsim.gemm.schedule import Schedule
 
 HEAD = ("kernel", "tile m x n", "K bytes", "warp", "accumulators", "stages", "used where", "evidence")
 
@@ -32,9 +33,22 @@ def library_text(library: Library) -> str:
     return "\n".join([*facts(pairs), *_kernels(library)])
 
 
-def kernel_text(kernel: str, slices: int) -> str:
-    """A kernel, and how it divides K."""
-    return f"{kernel}, {'K in one piece' if slices == 1 else f'K in {slices} slices'}"
+def kernel_text(kernel: str, slices: int, working: int | None = None) -> str:
+    """A kernel, and how it divides K. working: how many slices hold elements of K; None: all."""
+    empty = (
+        ""
+        if working is None or working >= slices
+        else f", of which {working} {'holds' if working == 1 else 'hold'} work"
+    )
+    return f"{kernel}, {'K in one piece' if slices == 1 else f'K in {slices} slices{empty}'}"
+
+
+def working_slices(schedule: Schedule, k: int, *, is_known: bool) -> int | None:
+    """How many slices of K = k hold elements; None where the schedule does not say it: its order is not known
+    (is_known), or is written out.
+    """
+    is_rule = is_known and schedule.sum is None and not schedule.regions
+    return len(schedule.slice_lengths(k)) if is_rule else None
 
 
 def kernel_of(gemm: Gemm) -> str | None:
@@ -43,8 +57,9 @@ def kernel_of(gemm: Gemm) -> str | None:
     if kernel is None:
         return None
     cut = gemm.decided("split_k")
+    working = working_slices(gemm.schedule, gemm.problem.k, is_known=gemm.is_order_known)
     slices = len(gemm.schedule.slice_lengths(gemm.problem.k)) if cut is None else int(cut.value)
-    return kernel_text(str(kernel.value), slices)
+    return kernel_text(str(kernel.value), slices, working)
 
 
 def sources_text(library: Library) -> str:

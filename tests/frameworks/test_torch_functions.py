@@ -1,0 +1,137 @@
+"""Functions between products: which side computed them, where they part, and which this CPU computed."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
+
+import hwsim  # noqa: E402
+import hwsim.torch  # noqa: E402
+from hwsim.frameworks.torch.unsimulated import has_same_bits, shown_name  # noqa: E402
+
+ATEN = torch.ops.aten
+SIDES = ("as h100's kernel", "by this CPU")
+LIBRARY = {"library": "pytorch"}
+
+
+class Normed(torch.nn.Module):
+    """An embedding, a layer norm and a product, as a transformer begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = torch.nn.Embedding(16, 128), torch.nn.LayerNorm(128)
+        self.head = torch.nn.Linear(128, 8, bias=False)
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.table(tokens)))
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Normed().eval()
+
+
+TOKENS = torch.arange(16)
+
+
+def test_diff_names_the_function_where_bits_part_first(model):
+    parting = hwsim.torch.diff(model, TOKENS, "h100", "mi300x", **LIBRARY)
+    assert (parting.first, parting.has_unlike_inputs) == (0, True)
+    function = parting.function
+    assert (function.name, function.layer, function.sides) == ("layer_norm", "norm", SIDES)
+    said = "the inputs of product 1 differ already: layer_norm (layer norm) has other bits: "
+    said += "computed as h100's kernel on the left, by this CPU on the right"
+    assert parting.reason == said
+    with pytest.raises(hwsim.UnsupportedError, match=r"layer_norm \(layer norm\) has other bits"):
+        parting.explain()
+
+
+def test_the_function_is_not_blamed_where_a_product_parts_first():
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(2048, 128), torch.nn.LayerNorm(128), torch.nn.Linear(128, 8))
+    parting = hwsim.torch.diff(
+        torch.nn.Sequential(*layers).bfloat16(), torch.randn(16, 2048).bfloat16(), "h100", "mi300x", **LIBRARY
+    )
+    assert parting.first == 0 and not parting.has_unlike_inputs and parting.function is None
+
+
+def test_equal_products_do_not_hide_a_function_that_parts_behind_them():
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(128, 128, bias=False), torch.nn.LayerNorm(128))
+    model = torch.nn.Sequential(*layers)
+    x = torch.eye(128)  # sums of one product: no order
+    parting = hwsim.torch.diff(model, x, "h100", "mi300x", **LIBRARY)
+    assert parting.first is None and not parting.is_equal
+    assert parting.function.name == "layer_norm" and "between products layer_norm (layer 1)" in parting.verdict
+    with pytest.raises(hwsim.UnsupportedError, match="no product parts"):
+        parting.explain()
+    assert hwsim.torch.diff(model, x, "h100", "h200", **LIBRARY).is_equal
+
+
+def test_compare_says_which_functions_the_sides_computed_unlike(model):
+    answer = hwsim.torch.compare(model, TOKENS, "h100", "mi300x", "plain", **LIBRARY)
+    said = [[remark for remark in side.remarks if remark.startswith("not alike")] for side in answer.sides]
+    assert said[0] == said[2] == []
+    assert said[1] == [
+        "not alike: layer_norm by this CPU here, as the chip's kernel with h100; "
+        "this computer's bits are in the distance"
+    ]
+    alike = hwsim.torch.compare(model, TOKENS, "h100", "h200", **LIBRARY)
+    assert "not alike" not in str(alike)
+
+
+def line_of(run):
+    return [line for line in run.report().splitlines() if line.startswith("computed by this CPU")]
+
+
+def test_the_report_names_what_this_cpu_computed():
+    torch.manual_seed(0)
+    layers = (torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
+    model = torch.nn.Sequential(*layers, torch.nn.AvgPool2d(2)).eval()
+    with hwsim.torch.emulate(device="h100", **LIBRARY) as run, torch.no_grad():
+        model(torch.randn(2, 8, 8, 8))
+    assert line_of(run) == [
+        "computed by this CPU: avg_pool2d, batch_norm (a chip's kernels may have other bits); "
+        "max_pool2d_with_indices, relu (the same bits on all chips)"
+    ]
+    here = run.to_dict()["computed_here"]
+    assert here["may_differ"] == {"batch_norm": 1, "avg_pool2d": 1}
+
+
+def test_a_function_of_the_chip_s_kernel_is_not_this_cpu_s(model):
+    with hwsim.torch.emulate(device="h100", **LIBRARY) as run, torch.no_grad():
+        model(TOKENS)
+    assert line_of(run) == ["computed by this CPU: embedding (the same bits on all chips)"]
+    with hwsim.torch.emulate(device="h100") as run, torch.no_grad():
+        model(TOKENS)
+    assert "layer_norm (a chip's kernels may have other bits)" in line_of(run)[0]
+
+
+def test_products_alone_have_no_such_line():
+    x = torch.ones(4, 4)
+    with hwsim.torch.emulate(device="h100", **LIBRARY) as run:
+        (x @ x).reshape(16).unflatten(0, (2, 8)).clone()
+    assert line_of(run) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "rest", "same"),
+    [
+        ("relu", ATEN.relu_.default, (), True),
+        ("softmax", ATEN._softmax.default, (), False),
+        ("batch_norm", ATEN.native_batch_norm.default, (), False),
+        ("pow", ATEN.pow.Tensor_Scalar, (2,), True),
+        ("pow", ATEN.pow.Tensor_Scalar, (3,), False),
+        ("add", ATEN.add.Tensor, (1,), True),
+        ("add", ATEN._foreach_add.List, (1,), True),
+        ("", ATEN.view.default, (), True),
+        ("", ATEN.clone.default, (), True),
+    ],
+)
+def test_names_and_bits_of_operators(name, operator, rest, same):
+    assert shown_name(operator) == name
+    assert not name or has_same_bits(name, (torch.ones(1), *rest), {}) == same
+
+
+def test_a_multiple_that_is_added_may_be_fused():
+    assert not has_same_bits("add", (torch.ones(1), torch.ones(1)), {"alpha": 0.1})

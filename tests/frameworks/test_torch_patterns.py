@@ -1,0 +1,104 @@
+"""Patterns of `modules=`: those that hold for nothing are named, and compiled models have the eager model's names."""
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
+
+import hwsim  # noqa: E402
+import hwsim.torch  # noqa: E402
+
+
+class Rooted(torch.nn.Module):
+    """A product of the root's own, and one of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64, bias=False)
+
+    def forward(self, x):
+        return self.layer(x) @ x.T
+
+
+@pytest.fixture
+def call():
+    torch.manual_seed(0)
+    return Rooted().bfloat16(), torch.randn(16, 64).bfloat16()
+
+
+CALL = {"device": "h100", "format": "e4m3", "scale": "power-of-two"}
+
+
+def computed(model, x, modules):
+    with torch.no_grad(), hwsim.torch.emulate(**CALL, modules=modules) as run:
+        return model(x), run
+
+
+@pytest.mark.parametrize("pattern", ["", "layer"])
+@pytest.mark.parametrize("part", ["whole", "layer"])
+def test_a_compiled_model_has_the_names_of_the_eager_one(call, pattern, part):
+    torch._dynamo.reset()
+    model, x = call
+    wanted, eager = computed(model, x, {pattern: "plain"})
+    assert not torch.equal(wanted, computed(model, x, {})[0])
+    if part == "whole":
+        model = torch.compile(model, backend="aot_eager")
+    else:
+        model.layer = torch.compile(model.layer, backend="aot_eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got, run = computed(model, x, {pattern: "plain"})
+    assert torch.equal(got, wanted)
+    assert set(run.record.layers) == set(eager.record.layers) and run.record.macs_plain == eager.record.macs_plain
+
+
+def test_swapped_modules_of_a_compiled_model_have_these_names(call):
+    model, x = call
+    run = hwsim.torch.swap(torch.compile(model, backend="aot_eager"), device="h100")
+    model(x)
+    assert {layer for layer, _, _ in run.record.layers} == {"layer"}
+    hwsim.torch.unswap(model)
+
+
+def test_a_pattern_without_a_module_is_named_at_the_end(call):
+    model, x = call
+    said = r"modules\['layers'\] does nothing: it matches no module; modules here: 'layer'; did you mean 'layer'\?"
+    with pytest.warns(UserWarning, match=said):
+        computed(model, x, {"layers": "plain"})
+    with pytest.warns(UserWarning, match=r"modules\['layer'\] does nothing: earlier patterns take its modules: '\*'"):
+        computed(model, x, {"*": "plain", "layer": "plain"})
+
+
+def test_a_pattern_is_looked_at_in_a_function_that_was_compiled_before(call):
+    """Its graph runs again without a module that is called by name."""
+    torch._dynamo.reset()
+    model, x = call
+    compiled = torch.compile(lambda rows: model(rows) + 1, backend="aot_eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            computed(compiled, x, {"layer": "plain"})
+
+
+def test_nothing_is_said_where_nothing_ran_or_an_error_came(call):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with hwsim.torch.emulate(**CALL, modules={"head": "plain"}):
+            pass
+        with pytest.raises(RuntimeError), hwsim.torch.emulate(**CALL, modules={"head": "plain"}):
+            call[0](torch.ones(2, 3).bfloat16())
+
+
+def test_where_the_model_is_known_it_is_an_error(call):
+    model, x = call
+    given = {**CALL, "modules": {"layers": "plain"}}
+    for study in (
+        lambda: hwsim.torch.diff(model, x, {}, {"format": "e5m2"}, **given),
+        lambda: hwsim.torch.compare(model, x, "h100", given),
+        lambda: hwsim.torch.invariance(model, x, [1], **given),
+        lambda: hwsim.torch.swap(model, **given),
+    ):
+        with pytest.raises(hwsim.InputError, match=r"modules\['layers'\] does nothing.*did you mean 'layer'\?"):
+            study()
+    assert "forward" not in model.layer.__dict__
