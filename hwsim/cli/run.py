@@ -215,7 +215,8 @@ def execute(arguments: argparse.Namespace) -> int:
                 text += f"\n\n{values_text(result.values, result.exact_values)}"
             if "" in (arguments.what_if or ()):
                 assert result.what_if is not None and result.roofline is not None
-                text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline, by_library=by_library)}"
+                text += f"\n\n{what_if_text(result.what_if, by_library=by_library)}"
+                text += f"\n\n{roofline_text(result.roofline)}"
     notes = []
     if arguments.gantt:
         text += f"\n\n{gantt_asked_for(arguments, result.traced)}"
