@@ -210,7 +210,13 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
     runs = MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
     without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
     singles = [
-        (share, Advice(words, saved(times, numbers) * without_launches, False, _option(times.chip, numbers), of_device=True), numbers)
+        (
+            share,
+            Advice(
+                words, saved(times, numbers) * without_launches, False, _option(times.chip, numbers), of_device=True
+            ),
+            numbers,
+        )
         for share, words, numbers in ranked[:runs]
     ]
     yield from (advice for _, advice, _ in singles)
