@@ -209,16 +209,10 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
     ranked = sorted(candidates, key=lambda candidate: -candidate[0])
     runs = MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
     without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
-    singles = [
-        (
-            share,
-            Advice(
-                words, saved(times, numbers) * without_launches, False, _option(times.chip, numbers), of_device=True
-            ),
-            numbers,
-        )
-        for share, words, numbers in ranked[:runs]
-    ]
+    singles = []
+    for share, words, numbers in ranked[:runs]:
+        gain = saved(times, numbers) * without_launches
+        singles.append((share, Advice(words, gain, False, _option(times.chip, numbers), of_device=True), numbers))
     yield from (advice for _, advice, _ in singles)
     limits = [(advice, numbers) for share, advice, numbers in singles if share > HALF]
     for (first, of_first), (second, of_second) in list(combinations(limits, 2))[: runs - len(singles)]:

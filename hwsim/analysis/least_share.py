@@ -20,9 +20,9 @@ BYTE = 8  # bits
 def least_share(times: Times, operands: str = "") -> float:
     """The larger of two times, as a share of the program's with its launches; 0 where nothing was timed.
 
-    One is that of the products without padding at the unit's peak, at the clock of the run. The other is of the bytes at
-    the rate of DRAM, and of L2: what crossed it, but of more than each operand and C once only these. operands: the
-    format that A and B are in after a change; "": as they are.
+    One is of the products without padding at the unit's peak, at the clock of the run. The other is of the bytes at the
+    rate of DRAM, or of L2: what crossed it, and of more than each operand and C once only these. operands: the format
+    that A and B are in after a change; "": as they are.
     """
     chip, timed, program = times.chip, times.timed, times.program
     if chip is None or timed is None or program is None or not timed.cycles:

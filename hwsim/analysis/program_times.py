@@ -58,8 +58,9 @@ class Times:
 
     @property
     def beside_program(self) -> float:
-        """By which share of the program's time a library's recorded time is longer, below 0 where it is shorter. 0 where
-        the time is the program's.
+        """By which share of the program's time a library's recorded time is longer, below 0 where it is shorter.
+
+        0 where the time is the program's.
         """
         program = self.program_seconds
         if not self.by_library or not program or not self.seconds:
