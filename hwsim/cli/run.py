@@ -17,7 +17,7 @@ from hwsim.analysis.inputs import words_of_draw
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
-from hwsim.cli.progress import ProgressBar, progress_bar
+from hwsim.cli.progress import ProgressBar, is_beside_output, progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, trace_asked_for
 from hwsim.cli.verb_parser import add_flag
@@ -272,7 +272,7 @@ class _Watcher:
         request, inputs = call.request, _inputs(self.arguments, call)
         sizes, gemm = call.operands.sizes, call.resolved.gemm
         self.problem = problem_text(sizes, request.scheme.name, request.device, inputs, gemm)
-        if self.bar is not None and not self.arguments.json:
+        if self.bar is not None and not self.arguments.json and not is_beside_output():  # the report has it too
             self.bar.show(self.problem)
         self.at("times" if self.arguments.no_exact else "computing the bits")
 

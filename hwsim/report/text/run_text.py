@@ -39,6 +39,9 @@ TIMING_CAVEAT = {
 SCHEDULE_CAVEAT = {
     "assumption": "one chain over K, or the schedule asked for: no library's order was compared with it",
 }
+LIBRARY_CAVEAT = {
+    "assumption": "the library's order is assumed, as `decided` says: its kernels may add in another one",
+}
 CLOCK_SOURCES = {
     "asked": "as asked for",
     "under load": "under this load",
@@ -145,7 +148,7 @@ def _heading(result: Result) -> list[str]:
     ]
     for what, caveats in (
         ("numerics", NUMERICS_CAVEAT),
-        ("schedule", SCHEDULE_CAVEAT),
+        ("schedule", SCHEDULE_CAVEAT if result.gemm.library is None else LIBRARY_CAVEAT),
         ("timing", TIMING_CAVEAT),
     ):
         level = str(result.evidence.get(what, ""))
@@ -232,10 +235,17 @@ def state_text(state: TimingState, chip: Device | None) -> str:
 def _time(result: Result) -> list[str]:
     pairs = time_facts(result)
     if result.cycles is not None:
-        useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
-        pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
+        pairs.append(("work", _work(result)))
         pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
     return facts([*pairs, *cost_facts(result)])
+
+
+def _work(result: Result) -> str:
+    """The products that the matrix units compute; they skip those with the elements that 2:4 sparsity leaves out."""
+    sparsity = result.gemm.problem.sparsity
+    useful, padded = (result.macs[name] // (1 if sparsity is None else 2) for name in ("useful", "padded"))
+    skipped = f"; {count(result.macs['useful'] - useful)} are skipped ({sparsity})" if sparsity else ""
+    return f"{count(useful)} products in the matrix units, {count(padded)} with padding{skipped}"
 
 
 def tiles_text(x: dict[str, Any]) -> str:
