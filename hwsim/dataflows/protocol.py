@@ -118,6 +118,14 @@ class SearchedDataflow(Dataflow, Protocol):
 
 
 @runtime_checkable
+class StagedDataflow(Dataflow, Protocol):
+    """A dataflow whose blocks of K wait in stages, of which more hide more of a load's latency."""
+
+    def deeper(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterable[Gemm]:
+        """The mapped record with more stages. None where `options` leave nothing open."""
+
+
+@runtime_checkable
 class RasteredDataflow(Dataflow, Protocol):
     """A dataflow that may take the tiles of C in several orders, of which no estimate knows."""
 

@@ -143,11 +143,11 @@ def _wrong_shape(name: str, array: AnyArray, blocks: Mapping[str, int], sizes: t
     rows, k = sizes
     shapes = {fmt: (rows, _blocks(k, block)) for fmt, block in blocks.items()}
     allowed = " or ".join(f"{shape} of {fmt} ({blocks[fmt]} of K)" for fmt, shape in shapes.items())
-    turned = "; its transpose fits" if array.shape[::-1] in shapes.values() else ""
+    hint = "; its transpose fits" if array.shape[::-1] in shapes.values() else ""
     row = "column of B" if name.endswith("b") else "row of A"
     return (
         f"{name} has shape {array.shape} of {array.dtype}, and elements are {element}; allowed: {allowed}, a row of "
-        f"scales for each {row}{turned}"
+        f"scales for each {row}{hint}"
     )
 
 

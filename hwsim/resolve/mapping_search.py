@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import parts_of_k
 from hwsim.dataflows.options import LAYOUT_OPTIONS
-from hwsim.dataflows.protocol import BoundedDataflow, RasteredDataflow, SearchedDataflow
+from hwsim.dataflows.protocol import BoundedDataflow, RasteredDataflow, SearchedDataflow, StagedDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import Mixed
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 LEAST_GAIN = 0.97  # cycles of another mapping over the first one's, at most: nearer ones are not told apart
 MOST_INSTRUCTIONS = 600_000  # of one core, after which a search ends
-REORDERED = 2  # of the fastest tiles are tried in other orders, too
+DEEPENED = 2  # of the fastest tiles are tried with more stages, too
+REORDERED = 2  # of the fastest are tried in other orders, too
 SHORT_INSTRUCTIONS = 150_000  # of one core: longer programs are timed with shorter K
 STEP_K = 512  # of which shorter K are multiples: whole blocks and promotion intervals
 WHY = "the fewest cycles of the best mappings by estimate"
@@ -64,6 +65,9 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
     except UnsupportedError:  # no times
         return first
     search.go_through(flow.alternatives(without_stack(replace(first, mapping=None, decisions=()), flow), device, asked))
+    if isinstance(flow, StagedDataflow):
+        for gemm in search.fastest(DEEPENED):
+            search.go_through(flow.deeper(without_stack(gemm, flow), device, asked))
     if isinstance(flow, RasteredDataflow):
         for gemm in search.fastest(REORDERED):
             search.go_through(flow.orders(without_stack(gemm, flow), device, asked))

@@ -37,8 +37,8 @@ def scaled_schedule(schedule: Schedule, problem: Problem, plan: Plan, device: De
         schedule = _whole_blocks(schedule, problem.k, scale.k)
     if scale.kind == "vector" and schedule.instruction is None:
         formats = plan.a_pieces[0].format, plan.b_pieces[0].format
-        given = problem.a.format, problem.b.format
-        return replace(schedule, instruction=block_scaled_instruction(device, *formats, scale, given))
+        own_formats = problem.a.format, problem.b.format
+        return replace(schedule, instruction=block_scaled_instruction(device, *formats, scale, own_formats))
     if scale.kind == "block":
         if schedule.promotion_k not in (None, scale.k) or plan.k_group not in (None, scale.k):
             raise InputError(
@@ -64,9 +64,9 @@ def _whole_blocks(schedule: Schedule, k: int, block: int) -> Schedule:
 
 
 def block_scaled_instruction(
-    device: Device, a: str, b: str, scale: OperandScale, given: tuple[str, str] | None = None
+    device: Device, a: str, b: str, scale: OperandScale, own_formats: tuple[str, str] | None = None
 ) -> str:
-    """The widest instruction for operands of these formats with such scales. given: the formats that A and B came in,
+    """The widest instruction for operands of these formats with such scales. own_formats: the formats that A and B came in,
     which the unit's may be wider than. Raises UnsupportedError without one.
     """
     fitting: list[tuple[int, str]] = []
@@ -84,7 +84,7 @@ def block_scaled_instruction(
             fitting.append((model.m * n * model.k, example(device, key, n=n, a=a, b=b)))
     if not fitting:
         has = ", ".join(sorted(known)) or "none with scales"
-        of_a, of_b = given or (a, b)
+        of_a, of_b = own_formats or (a, b)
         others = dict.fromkeys(row.device for row in which(bits=of_a, bits_b=of_b, scales=scale.format))
         raise UnsupportedError(
             f"device {device.name} has no matrix instruction for {of_a} x {of_b} with scales of {scale.format} by "

@@ -48,3 +48,18 @@ def test_a_row_s_mean_error_is_of_what_the_fit_has_not_seen(tool: ModuleType) ->
     found = tool.rows_with_errors({told: row, untold: row}, gemms, errors)
     assert found[told].mean_error == pytest.approx(0.2) and found[untold] is row
     assert found[told].gemms == 30 and found[told].numbers == row.numbers
+
+
+def test_each_part_is_told_by_the_others(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit of the other parts predicts each GEMM once; GEMMs with the same n and k are in one part."""
+    gemms = [SimpleNamespace(call=SimpleNamespace(n=n, k=64), us=10.0) for n in range(8, 40) for _ in range(2)]
+    part = [tool.part_of(gemm, tool.PARTS) for gemm in gemms]
+    monkeypatch.setattr(tool, "both", lambda others, networks: ({tool.part_of(x, tool.PARTS) for x in others}, None))
+    monkeypatch.setattr(tool, "predicted", lambda gemm, others, _: 11.0 if part_of(gemm) not in others else 99.0)
+
+    def part_of(gemm: SimpleNamespace) -> int:
+        return int(tool.part_of(gemm, tool.PARTS))
+
+    assert set(part) == set(range(tool.PARTS))
+    assert tool.held_out_errors(gemms, tool.PARTS) == pytest.approx([0.1] * len(gemms))
+    assert np.isnan(tool.held_out_errors(gemms, 0)).all()

@@ -7,6 +7,7 @@ import pytest
 from operands import bits
 
 import hwsim
+from hwsim.dataflows.options import STAGES
 from hwsim.dataflows.registry import dataflow
 from hwsim.devices import load
 from hwsim.errors import ProgramError
@@ -135,6 +136,44 @@ def test_the_best_tiles_are_tried_in_other_orders(device, scheme, form, sizes):
 def test_an_order_or_a_tile_that_was_asked_for_is_tried_in_no_other_order(asked):
     chip, gemm = load("v100"), first_of(load("v100"), "markidis", (512, 1150, 256))
     assert list(dataflow(chip).orders(gemm, chip, {})) and not list(dataflow(chip).orders(gemm, chip, asked))
+
+
+LATENT = [  # whose cores wait for loads, with as many stages as the family's file has
+    ("a40", "native", "fp32", (24, 80, 4000)),
+    ("l4", "native", "fp32", (16, 200, 120)),
+    ("rtx4090", "native", "e5m2", (16, 80, 4000)),
+    ("a10", "native", "int8", (64, 64, 2000)),
+    ("mi250", "native", "bf16", (821, 3400, 96)),
+]
+
+
+@pytest.mark.parametrize(("device", "scheme", "form", "sizes"), LATENT)
+def test_the_best_tiles_are_tried_with_more_stages(device, scheme, form, sizes):
+    chip, flow = load(device), dataflow(load(device))
+    plan = plan_for(chip, scheme_of(scheme), Problem.of("fp32", *sizes), form, {}, None).plan
+    run = plan_record(plan, chip, sizes, {})
+    kernel = run.mapping.kernels[0]
+    assert flow.family.stages < kernel.stages <= STAGES.axis[-1]
+    assert run.decided("stages").value == str(kernel.stages) and run.decided("stages").by == "estimate"
+    usual = plan_record(plan, chip, sizes, {"tile": kernel.tile.to_dict(), "swizzle": kernel.swizzle})
+    assert usual.mapping.kernels[0].stages <= flow.family.stages
+    assert cost_of(run, chip).cycles <= cost_of(usual, chip).cycles * LEAST_GAIN
+    assert run.schedule == usual.schedule
+
+
+@pytest.mark.parametrize("asked", [{"stages": 3}, {"tile": {"m": 32, "n": 32, "k": 8}}])
+def test_stages_or_a_tile_that_were_asked_for_stay(asked):
+    chip, gemm = load("a40"), first_of(load("a40"), "native", (24, 80, 4000))
+    assert list(dataflow(chip).deeper(gemm, chip, {})) and not list(dataflow(chip).deeper(gemm, chip, asked))
+
+
+@pytest.mark.parametrize(("blocks", "stages"), [(4, []), (5, [6])])
+def test_a_tile_whose_blocks_of_k_all_have_a_stage_is_not_tried_with_more(blocks, stages):
+    chip = load("a40")
+    depth = first_of(chip, "native", (24, 80, 4000)).mapping.kernels[0].tile.k
+    gemm = first_of(chip, "native", (24, 80, depth * blocks))
+    deeper = dataflow(chip).deeper(gemm, chip, {})
+    assert [kernel.stages for other in deeper for kernel in other.mapping.kernels] == stages
 
 
 def test_a_search_is_done_once(monkeypatch):

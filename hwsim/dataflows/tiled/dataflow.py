@@ -331,6 +331,21 @@ class TiledDataflow:
             except (InputError, UnsupportedError):
                 continue
 
+    def deeper(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
+        """The mapped record with as many stages as fit, the most that are tried; see StagedDataflow.deeper."""
+        if _is_tile_given(options) or options.get(STAGES.name) is not None:
+            return
+        mapping, most = mapping_of(gemm, self.name), STAGES.axis[-1]
+        first = mapping.kernels[0]
+        blocks = -(-max(gemm.schedule.slice_lengths(gemm.problem.k)) // first.tile.k)
+        if first.stages >= min(most, blocks):  # each block of K has a stage of its own
+            return
+        stages = self._writer(gemm, device).most_stages(most)
+        if stages > first.stages:
+            kernels = tuple(replace(kernel, stages=stages) for kernel in mapping.kernels)
+            decisions = [replace(x, value=str(stages)) if x.name == STAGES.name else x for x in gemm.decisions]
+            yield replace(gemm, mapping=replace(mapping, kernels=kernels), decisions=tuple(decisions))
+
     def orders(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
         """The mapped record with other orders of tiles; see RasteredDataflow.orders."""
         if _is_tile_given(options) or options.get(SWIZZLE.name) is not None or gemm.schedule.regions:

@@ -57,7 +57,7 @@ class Family(StrictRecord):
     # A core's next tile is loaded while the last one is being finished; else a CTA begins when the previous one has
     # stored its tile.
     persistent: bool
-    stages: Count  # the most blocks of K that wait in shared memory
+    stages: Count  # the most blocks of K that wait in shared memory, in the choice by estimate
     cluster: Count  # CTAs of one column that receive B together (multicast)
     library: Name  # whose kernels are the candidates where the device names none (hwsim.libraries.model)
     pairs: bool = False  # its kernels may use cta_group::2

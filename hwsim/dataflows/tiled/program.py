@@ -25,7 +25,7 @@ from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.kernel import gemm_kernel
 from hwsim.dataflows.tiled.model import SIDES, Blocking, GemmKernel, MatrixRef
 from hwsim.dataflows.tiled.partition import BIAS, KernelTerms, Partition, piece_name
-from hwsim.dataflows.tiled.parts import designed, kernel_buffers
+from hwsim.dataflows.tiled.parts import designed, footprint, kernel_buffers
 from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
@@ -251,6 +251,15 @@ class ProgramWriter:
         self.kernels.append(self._lowered(design, scheduler, mapping))
         if self.partition.is_sliced:
             self._merge(part, kernel)
+
+    def most_stages(self, most: int) -> int:
+        """The stages that fit for all GEMM kernels, at most `most`."""
+        capacities = {name: memory.capacity_bytes for name, memory in self.device.memories.items()}
+        parts = self.partition.of([kernel.terms for kernel in self.mapping.kernels])
+        for part, mapping in zip(parts, self.mapping.kernels, strict=True):
+            design = designed(self.device, self.family, self.partition.kernel(part), blocking_of(mapping))
+            most = footprint(design).most_stages(most, capacities, self.device.name)
+        return most
 
     def least_cycles(self) -> float:
         """The cycles that the GEMM kernels need at least, without their programs; 0 where tiles share their K."""

@@ -1,7 +1,8 @@
 r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of what the chip could do at most.
 
     python lab/tools/library/fit_times.py FILE.csv.gz ... --out configs/libraries/cublas-13.1.times \
-        --sets seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5
+        --sets seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5,\
+    calls6
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
     python lab/tools/library/fit_times.py FILE.csv.gz ... --errors --out configs/libraries/cublas-13.1.times \
         --sets ...                          # of the fit
@@ -348,7 +349,7 @@ def with_gemms(row: TimeRow, key: Key, gemms: list[Recorded], errors: np.ndarray
 
 def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
     """Relative errors of each part by what the others give, with one network; nan where these have no such kernel."""
-    errors, part = np.full(len(gemms), np.nan), [part_of(gemm, max(parts, 1)) for gemm in gemms]
+    errors, part = np.full(len(gemms), np.nan), np.array([part_of(gemm, max(parts, 1)) for gemm in gemms])
     for number in range(parts):
         sums, factor = both([gemm for gemm, of in zip(gemms, part, strict=True) if of != number], 1)
         for place in np.flatnonzero(part == number):
