@@ -118,6 +118,7 @@ def describe(format: str) -> dict[str, Any]:
         "bits": fmt.bits,
         "exponent_bits": fmt.exponent_bits,
         "fraction_bits": fmt.fraction_bits,
+        "unused_bits": 0 if fmt.is_integer else fmt.bits - fmt.signed - fmt.magnitude_bits,  # of a code; not read
         "bias": fmt.bias,
         "signed": fmt.signed,
         "infinity": fmt.has_infinity,

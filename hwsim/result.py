@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -226,7 +226,8 @@ class Result(TimedResult):
         """Arithmetic intensity with respect to HBM traffic, and the attainable rate (None without timing)."""
         if self.times.timed is None or self.times.chip is None:
             return None
-        return roofline(self.times.timed, self.times.chip, self.times.unit)
+        point = roofline(self.times.timed, self.times.chip, self.times.unit)
+        return replace(point, achieved=point.achieved / (1 + self.times.beside_program))
 
     @property
     def codes(self) -> NDArray[Any] | None:

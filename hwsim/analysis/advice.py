@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.better_numbers import L2_CAPACITY, NumberChanges, dram_rate, l2_rate, link_rate, matrix_rate, saved
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
+from hwsim.analysis.least_share import least_share
 from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
 from hwsim.devices import instruction
@@ -32,6 +33,7 @@ HALF = 0.5  # of the time: only a part that is busy for longer can be what is le
 NARROW_BITS = 16  # of an operand, whose format C may have too
 TIMING = ".timing."  # of an instruction, in the path of a number
 LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
+APART = 0.1  # of a program's time: by more, its shares say nothing of a library's recorded time
 MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
 
 
@@ -39,8 +41,8 @@ MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advi
 class Advice:
     """A change and the share of the time that it saves; is_most: at most that. option: of `hwsim run` that tries it.
 
-    sentence: what str() says, where that is not "CHANGE would save GAIN". alone: the gains of the parts of two changes
-    together.
+    of_device: a change of the chip, not of the call. sentence: what str() says, where that is not "CHANGE would save
+    GAIN". alone: the gains of the parts of two changes together.
     """
 
     change: str
@@ -49,6 +51,7 @@ class Advice:
     option: str
     sentence: str = ""
     alone: tuple[float, ...] = ()
+    of_device: bool = False
 
     def __str__(self) -> str:
         if self.sentence:
@@ -84,29 +87,34 @@ def matrix_unit_advice(cycles: int, other: OnMatrixUnit) -> Advice:
 
 
 def advice_on(times: Times, shares: TimeShares, in_output: InOutput | None = None) -> tuple[Advice, ...]:
-    """Changes worth a try, the largest gain first. in_output: the times of the call with C in another format."""
-    return tuple(
-        sorted(
-            (
-                advice
-                for advice in (
-                    *_of_mapping(times, shares),
-                    *_of_output(times, in_output),
-                    *_of_numbers(times, shares),
-                )
-                if advice.gain >= WORTH_ADVISING
-            ),
-            key=lambda advice: (-advice.gain, advice.option),
-        )
-    )
+    """Changes worth a try: first of the call, then of the device, the largest gain first. in_output: the times of the
+    call with C in another format.
+
+    Of a library's call whose recorded time is far from the program's, only what follows from recorded times.
+    """
+    of_program = () if is_apart(times) else (*_of_mapping(times, shares), *_of_numbers(times, shares))
+    items = (*of_program, *_of_library(times, shares), *_of_output(times, in_output))
+    worth = [item for item in items if item.gain >= WORTH_ADVISING]
+    return tuple(sorted(worth, key=lambda advice: (advice.of_device, -advice.gain, advice.option)))
+
+
+def is_apart(times: Times) -> bool:
+    """Whether the program's shares say nothing of the time that is shown."""
+    return abs(times.beside_program) > APART
 
 
 def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
-    """Changes of the call. What they save is at most what is lost today."""
+    """Changes of the call. What they save is at most what is lost today, and what products and bytes leave."""
+    for advice in _of_lost(times, shares):
+        taken = _format_taken(times) if advice.option.startswith("--input-format") else ""
+        yield replace(advice, gain=min(advice.gain, 1 - least_share(times, taken)))
+
+
+def _of_lost(times: Times, shares: TimeShares) -> Iterator[Advice]:
+    """The same by what is lost alone."""
     lost = shares.lost
-    tiles = lost.get(LAST_WAVE, 0.0) + lost.get(IDLE_CORES, 0.0)
     if not times.by_library and shares.works_more_than_it_waits:
-        yield Advice("tiles that keep all cores busy to the end", tiles, True, "hwsim tune")
+        yield Advice("tiles or slices of K that keep all cores busy to the end", _idle(shares), True, "hwsim tune")
     yield Advice("a second tile in the PEs", shares.for_tile * _hidden_by_second_tile(times), True, "--pe-tiles 2")
     taken = _format_taken(times)
     if taken:
@@ -118,6 +126,26 @@ def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
         yield Advice(change, gain, True, f"--input-format {taken}")
     if times.launches:
         yield Advice("one launch for all kernels (a CUDA graph)", lost.get(LAUNCHES, 0.0), True, "no --launch-overhead")
+
+
+def _idle(shares: TimeShares) -> float:
+    """The share that other tiles or slices of K may give work to."""
+    return shares.lost.get(LAST_WAVE, 0.0) + shares.lost.get(IDLE_CORES, 0.0)
+
+
+def _of_library(times: Times, shares: TimeShares) -> Iterator[Advice]:
+    """A kernel of one's own where a library's leaves cores without a tile. It is named without a percentage: how much
+    of the recorded time is lost is not known.
+    """
+    gemm = None if times.program is None else times.program.gemm
+    idle = max((row.idle_cores for row in times.occupancy), default=0)
+    if not times.by_library or gemm is None or gemm.library is None or times.chip is None or not idle:
+        return
+    option = f"hwsim tune --library {gemm.library.name}"
+    words = f"the library's kernel leaves {idle} of {times.chip.cores} cores without a tile"
+    change, gain = "tiles or slices of K of a kernel of your own", min(_idle(shares), 1 - least_share(times))
+    sentence = f"{words}: {option} times other tiles and slices of K beside it"
+    yield Advice(change, gain, True, option, sentence=sentence)
 
 
 def _of_output(times: Times, in_output: InOutput | None) -> Iterator[Advice]:
@@ -181,10 +209,10 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
     ranked = sorted(candidates, key=lambda candidate: -candidate[0])
     runs = MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
     without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
-    singles = [
-        (share, Advice(words, saved(times, numbers) * without_launches, False, _option(times.chip, numbers)), numbers)
-        for share, words, numbers in ranked[:runs]
-    ]
+    singles = []
+    for share, words, numbers in ranked[:runs]:
+        gain = saved(times, numbers) * without_launches
+        singles.append((share, Advice(words, gain, False, _option(times.chip, numbers), of_device=True), numbers))
     yield from (advice for _, advice, _ in singles)
     limits = [(advice, numbers) for share, advice, numbers in singles if share > HALF]
     for (first, of_first), (second, of_second) in list(combinations(limits, 2))[: runs - len(singles)]:
@@ -192,7 +220,7 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
         gain = saved(times, numbers) * without_launches
         if gain >= first.gain + second.gain + WORTH_ADVISING:
             change, option = f"{first.change} together with {second.change}", _option(times.chip, numbers)
-            yield Advice(change, gain, False, option, alone=(first.gain, second.gain))
+            yield Advice(change, gain, False, option, of_device=True, alone=(first.gain, second.gain))
 
 
 def _option(chip: Device, numbers: NumberChanges) -> str:

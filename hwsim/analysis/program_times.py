@@ -49,6 +49,24 @@ class Times:
     launches: bool = False
     by_library: bool = False
 
+    @property
+    def program_seconds(self) -> float | None:
+        """Seconds of the program's cycles, without launches; None where there are none."""
+        if self.cycles is None or self.chip is None:
+            return None
+        return self.cycles / (self.chip.clock_mhz * 1e6)
+
+    @property
+    def beside_program(self) -> float:
+        """By which share of the program's time a library's recorded time is longer, below 0 where it is shorter.
+
+        0 where the time is the program's.
+        """
+        program = self.program_seconds
+        if not self.by_library or not program or not self.seconds:
+            return 0.0
+        return self.seconds / program - 1
+
 
 @dataclass(frozen=True, slots=True)
 class TimedWork:

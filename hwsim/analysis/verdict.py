@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from hwsim.analysis.advice import Advice, advice_on, matrix_unit_advice
+from hwsim.analysis.advice import Advice, advice_on, is_apart, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.engine_shares import launch_cycles_of, rate_while_busy
@@ -132,7 +132,8 @@ def verdict_of(
     binding = binding_part(shares, lambda part: saved_by(times, part))
     bound = bound_of(shares, binding)
     beside = matrix_beside(binding, shares, lambda part: saved_by(times, part))
-    sentences = [_first(bound, binding, shares, beside, "DRAM" if times.chip.l2 is None else "L2")]
+    of = "the program is " if is_apart(times) else ""
+    sentences = [of + _first(bound, binding, shares, beside, "DRAM" if times.chip.l2 is None else "L2")]
     if shares.padding * shares.busy >= WORTH_SAYING:
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
@@ -146,7 +147,7 @@ def verdict_of(
         more = " (more than 100 %: one tile fills or drains while another streams)" if overlap else ""
         sentences.append(f"of the arrays' time: {', '.join(parts)}{more}")
     if times.by_library:
-        sentences.append("the shares are of the program's cycles; the library's recorded time cannot be divided")
+        sentences[1:1] = _beside_program(times, shares)
     return Verdict(
         bound=bound,
         busy=shares.busy,
@@ -214,6 +215,18 @@ def part_words(part: PartUse) -> str:
     if part.kind == "link":
         return f"link {part.name}"
     return part.name if part.kind in ("L2", "DRAM") else engine_words(part.name)
+
+
+def _beside_program(times: Times, shares: TimeShares) -> list[str]:
+    """How far a library's recorded time is from the program's, whose shares these are; and what of it is known."""
+    share = times.beside_program
+    apart = "as long" if abs(share) < WORTH_SAYING / 2 else f"{_percent(abs(share))} {'more' if share > 0 else 'less'}"
+    words = f"the shares are of the program's cycles; the library's recorded time is {apart}, and cannot be divided"
+    if not is_apart(times):
+        return [words]
+    crossed = next((part.share for part in shares.parts if part.kind == "DRAM"), 0.0) / (1 + share)
+    of_bytes = f"; the bytes of DRAM take {_percent(crossed)} of the recorded time" if crossed >= WORTH_SAYING else ""
+    return [words, f"no change of the program is advised, as the two times differ by more than 10 %{of_bytes}"]
 
 
 def _without_cycles(times: Times) -> Verdict:

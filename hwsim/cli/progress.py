@@ -5,6 +5,7 @@ It knows the share done, the time and the stage; it knows nothing of the work. A
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -101,6 +102,15 @@ class ProgressBar:
     def _left(self, now: float) -> str:
         """The time that is left, where a share of the stage is done."""
         return f", {clock((now - self.begun) * (1 / self.share - 1))} left" if self.share else ""
+
+
+def is_beside_output() -> bool:
+    """Whether standard error goes to the file or pipe that standard output goes to, where neither is a terminal."""
+    try:
+        streams = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
+    except (OSError, ValueError, AttributeError):  # no files, or closed
+        return False
+    return not sys.stderr.isatty() and os.path.samestat(*streams)
 
 
 def _columns() -> int:

@@ -17,7 +17,7 @@ from hwsim.analysis.inputs import words_of_draw
 from hwsim.api import run
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
-from hwsim.cli.progress import ProgressBar, progress_bar
+from hwsim.cli.progress import ProgressBar, is_beside_output, progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, most_waited, trace_asked_for
 from hwsim.cli.verb_parser import add_flag
@@ -215,7 +215,8 @@ def execute(arguments: argparse.Namespace) -> int:
                 text += f"\n\n{values_text(result.values, result.exact_values)}"
             if "" in (arguments.what_if or ()):
                 assert result.what_if is not None and result.roofline is not None
-                text += f"\n\n{what_if_text(result.what_if)}\n\n{roofline_text(result.roofline, by_library=by_library)}"
+                text += f"\n\n{what_if_text(result.what_if, by_library=by_library)}"
+                text += f"\n\n{roofline_text(result.roofline)}"
     notes = []
     if arguments.gantt:
         text += f"\n\n{gantt_asked_for(arguments, result.traced)}"
@@ -271,7 +272,7 @@ class _Watcher:
         request, inputs = call.request, _inputs(self.arguments, call)
         sizes, gemm = call.operands.sizes, call.resolved.gemm
         self.problem = problem_text(sizes, request.scheme.name, request.device, inputs, gemm)
-        if self.bar is not None and not self.arguments.json:
+        if self.bar is not None and not self.arguments.json and not is_beside_output():  # the report has it too
             self.bar.show(self.problem)
         self.at("times" if self.arguments.no_exact else "computing the bits")
 

@@ -65,7 +65,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name in "mnk":
         group.add_argument(f"--{name}", nargs="+", type=whole(1), metavar="N", help=f"values of {name} (default 1024)")
     parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the table: .csv, .jsonl or .parquet (else CSV is printed)"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the table: .csv, .jsonl or .parquet (else CSV is printed, on a terminal a table to read)",
     )
     parser.add_argument(
         "--jobs", type=whole(1, MOST), metavar="N", help="processes (default: one per processor); the rows are the same"
@@ -100,7 +103,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(plain(table.to_dict()), allow_nan=False))
     elif arguments.out is None:
-        print(table_csv(table.columns, table.rows), end="")
+        print(table if sys.stdout.isatty() else table_csv(table.columns, table.rows).removesuffix("\n"))
     if not arguments.quiet:
         for note in dict.fromkeys(row["cost_note"] for row in table.rows if _lacks_costs(row)):
             print(f"hwsim: warning: no joules or no area: {note}", file=sys.stderr)

@@ -372,7 +372,8 @@ def _authors_kernel(
     step = STEPS.get(format, STEP)
     if max(width, value_width) > widest or width % step or value_width % step:
         raise UnsupportedError(
-            f"attention: {library} takes heads of up to {widest} elements, in steps of {step}; got {call}"
+            f"attention: {library} takes heads of up to {widest} elements of {format}, in steps of {step}; got {call}"
+            f"{_next_width(width, value_width, step, widest)}"
         )
     reason = refused(library, width, value_width, format)
     if reason:
@@ -382,6 +383,15 @@ def _authors_kernel(
             f"attention: {library} is known with a causal mask of as many queries as keys; got {call}"
         )
     return library
+
+
+def _next_width(width: int, value_width: int, step: int, widest: int) -> str:
+    """The next widths that a library takes, in words; empty where there are none."""
+    wider = tuple(-(-extent // step) * step for extent in (width, value_width))
+    if max(wider) > widest:
+        return ""
+    named = str(wider[0]) if wider[0] == wider[1] else f"{wider[0]} and {wider[1]}"
+    return f"; the next that it takes: {named}, padded with zeros"
 
 
 def _factor(scale: float | None, width: int) -> float:

@@ -100,7 +100,7 @@ def _without(data: Any, former: Mapping[str, Mapping[str, object]], where: str) 
     for name, only in gone.items():
         if data.get(name, only) != only:
             raise InputError(
-                f"{where}: {kind} has {name} = {_short(data[name])}, which nothing computes; allowed: {only}"
+                f"{where}: {kind} has {name} = {shortened(data[name])}, which nothing computes; allowed: {only}"
             )
     return {name: _without(item, former, f"{where}.{name}") for name, item in data.items() if name not in gone}
 
@@ -113,8 +113,10 @@ def _decode(data: Any, classes: dict[str, type], where: str) -> Any:
     kind = data.get(KIND)
     if kind == "float" and isinstance(data.get("value"), str) and data["value"] in _SPECIAL:
         return _SPECIAL[data["value"]]
+    if KIND not in data:
+        raise InputError(f'{where} has no "{KIND}"; allowed: {", ".join(sorted(classes))}')
     if not isinstance(kind, str) or kind not in classes:
-        raise InputError(f"{where}: {KIND} = {_short(kind)}; allowed: {', '.join(sorted(classes))}")
+        raise InputError(f"{where}: {KIND} = {shortened(kind)}; allowed: {', '.join(sorted(classes))}")
     if THEN in data:
         return _chained(data, classes, where)
     record = _form_of(classes[kind], data)
@@ -139,7 +141,7 @@ def _decode(data: Any, classes: dict[str, type], where: str) -> Any:
     for name, value in values.items():
         if not _fits(value, hints[name]):
             shown = getattr(hints[name], "__name__", str(hints[name])) if isinstance(hints[name], type) else hints[name]
-            raise InputError(f"{where}.{name}: {type(value).__name__} {_short(value)}; allowed: {shown}")
+            raise InputError(f"{where}.{name}: {type(value).__name__} {shortened(value)}; allowed: {shown}")
     written = record(**values)
     return written if record is classes[kind] else written.full_form
 
@@ -198,7 +200,8 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, type(None) if hint is None else hint)
 
 
-def _short(value: Any) -> str:
+def shortened(value: Any) -> str:
+    """A value for a message: its repr, or how that begins."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 

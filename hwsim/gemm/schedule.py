@@ -34,6 +34,15 @@ CONTRACTIONS: tuple[str, ...] = get_args(Contraction)
 MERGE_FORMATS = FORMATS
 SLICE_MULTIPLE = 64
 SUMS = (Chain, Range, Reduction, Region)
+#: How a schedule lists sums and regions in JSON, for messages.
+FORM_OF_SUM = (
+    'a chain {"is": "Chain", "ranges": [{"is": "Range", "start": 0, "stop": K}]}, or a sum of chains '
+    '{"is": "Reduction", "parts": [CHAIN, ...], "order": "pairwise", "level": "workspace"}'
+)
+FORM_OF_REGIONS = (
+    '[{"is": "Region", "rows": {"is": "Range", "start": 0, "stop": 128}, "cols": {"is": "Range", "start": 0, '
+    '"stop": 128}, "sum": SUM}, ...], SUM being ' + FORM_OF_SUM
+)
 
 
 def epilogue_format(sums: str, output: str) -> str:
@@ -225,6 +234,12 @@ class Schedule:
                 raise InputError(f"schedule: shape = {self.shape!r}; allowed: (m, n)")
             for extent in self.shape:
                 _count("shape", extent)
+        if self.sum is not None and not isinstance(self.sum, Chain | Reduction):
+            raise InputError(f"schedule: sum = {codec.shortened(self.sum)}; allowed: {FORM_OF_SUM} (docs/schemes.md)")
+        if not isinstance(self.regions, tuple) or not all(isinstance(region, Region) for region in self.regions):
+            raise InputError(
+                f"schedule: regions = {codec.shortened(self.regions)}; allowed: {FORM_OF_REGIONS} (docs/schemes.md)"
+            )
         if self.sum is not None and (self.split_k != 1 or self.slice_k is not None or self.remainder == "first"):
             raise InputError("schedule: `sum` says how K is cut; leave out split_k, slice_k and remainder")
         if not isinstance(self.epilogue, Epilogue):
@@ -306,8 +321,8 @@ class Schedule:
         """
         entries = _known("schedule", data, Schedule)
         written = {
-            name: codec.decode(entries.pop(name), SUMS, f"schedule.{name}")
-            for name in ("sum", "regions")
+            name: _decoded(name, entries.pop(name), form)
+            for name, form in (("sum", FORM_OF_SUM), ("regions", FORM_OF_REGIONS))
             if name in entries
         }
         entries = {
@@ -347,6 +362,14 @@ def schedule_of(value: Schedule | Mapping[str, Any] | None) -> Schedule:
     if isinstance(value, Mapping):
         return Schedule.from_dict(value)
     raise InputError(f"schedule: got {type(value).__name__}; allowed: a Schedule, or a mapping with its fields")
+
+
+def _decoded(name: str, data: Any, form: str) -> Any:
+    """Sums or regions of plain data. Raises InputError, which says what form they have."""
+    try:
+        return codec.decode(data, SUMS, f"schedule.{name}")
+    except InputError as error:
+        raise InputError(f"{error}\nform of {name}: {form} (docs/schemes.md)") from None
 
 
 def _known(what: str, values: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:

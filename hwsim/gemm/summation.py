@@ -6,6 +6,7 @@ whose split of K differs between tiles. It knows neither a device nor an array.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -37,6 +38,9 @@ class Range:
     block: int = 1
 
     def __post_init__(self) -> None:
+        for number in (self.start, self.stop, self.step, self.block):
+            if type(number) is not int:
+                raise InputError(f"schedule: {number!r} in a Range; allowed: integers start, stop, step, block")
         if self.start < 0 or self.stop < self.start or not 1 <= self.block <= self.step:
             raise InputError(
                 f"range {self.start}..{self.stop}, blocks of {self.block} every {self.step}; allowed: "
@@ -64,6 +68,9 @@ class Chain:
 
     ranges: tuple[Range, ...]
 
+    def __post_init__(self) -> None:
+        _tuple_of("ranges of a Chain", self.ranges, Range)
+
     def __repr__(self) -> str:
         return f"Chain({self.ranges!r})"
 
@@ -90,6 +97,9 @@ class Reduction:
     level: SumLevel = "registers"
 
     def __post_init__(self) -> None:
+        _tuple_of("parts of a Reduction", self.parts, Chain, Reduction)
+        if isinstance(self.order, tuple):
+            _tuple_of("order of a Reduction", self.order, int)
         for name, allowed in _ALLOWED.items():
             value = getattr(self, name)
             if value not in allowed and not (name == "order" and isinstance(value, tuple)):
@@ -104,3 +114,24 @@ class Region:
     rows: Range
     cols: Range
     sum: Chain | Reduction
+
+    def __post_init__(self) -> None:
+        for name, value, *kinds in (("rows", self.rows, Range), ("cols", self.cols, Range), ("sum", self.sum, *PARTS)):
+            if type(value) not in kinds:
+                raise InputError(f"schedule: {name} = {value!r} of a Region; allowed: {_names(kinds)}")
+
+
+PARTS = (Chain, Reduction)
+
+
+def _tuple_of(what: str, items: object, *kinds: type) -> None:
+    """Raises InputError for anything but a tuple of these classes."""
+    if type(items) is not tuple:
+        raise InputError(f"schedule: {what} = {items!r}; allowed: a tuple of {_names(kinds)}")
+    for item in items:
+        if type(item) not in kinds:
+            raise InputError(f"schedule: {item!r} in the {what}; allowed: {_names(kinds)}")
+
+
+def _names(kinds: Iterable[type]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)

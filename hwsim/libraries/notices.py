@@ -21,6 +21,8 @@ ORDER_UNKNOWN, ORDER_ASSUMED = "library_order_unknown", "library_order_assumed"
 ESTIMATED, UNSURE = "library_choice_estimated", "library_choice_unsure"
 LOSES_K, LEFT_OUT = "library_loses_k", "k_left_out"
 SLOW, TIMES_OF_PROGRAM = "library_kernel_slow", "library_times_of_program"
+#: What a table of times says beside them.
+OF_LIBRARY = (ESTIMATED, UNSURE, SLOW, TIMES_OF_PROGRAM)
 TIMES_SLOWER = 3.0  # than the same product with aligned sizes, from which a run warns
 LAUNCH_S = 2.1e-6  # in which the differences of short kernels are lost
 SURE = 0.9  # the probability of a choice below which a run warns of it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 AnyArray = NDArray[Any]
 TALL = LONG = 128  # rows and elements of K of a block with an fp32 scale
 MX, NV = 32, 16  # elements of K with a scale of ue8m0, of ue4m3
+NV_ELEMENT = "e2m1"  # whose scales may be ue4m3
+_NV_BLOCKS = {"ue4m3": NV, "ue8m0": MX}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +80,9 @@ def scales_of(
         if narrow == "ue4m3":
             block = NV
         if array.shape != (rows, _blocks(k, block)):
-            raise InputError(f"{name} has shape {array.shape} of {narrow}; allowed: {(rows, _blocks(k, block))}")
+            is_known = scale_format is not None or array.dtype != np.uint8
+            blocks = {narrow: block} if is_known else _NV_BLOCKS if element == NV_ELEMENT else {"ue8m0": MX}
+            raise InputError(_wrong_shape(name, array, blocks, (rows, k), element))
         fmt = format_of(narrow)
         return Scales(codes_of(np.ascontiguousarray(array), fmt), narrow, 1, block, factor)
     if array.dtype.kind not in "fV" or array.dtype.itemsize > 8:
@@ -130,7 +135,20 @@ def _narrow_format(array: AnyArray, k: int, element: str) -> str | None:
     if array.dtype != np.uint8:
         return None
     of_nv, of_mx = (array.shape[1] == _blocks(k, block) for block in (NV, MX))
-    return "ue4m3" if of_nv and (not of_mx or element == "e2m1") else "ue8m0"
+    return "ue4m3" if of_nv and (not of_mx or element == NV_ELEMENT) else "ue8m0"
+
+
+def _wrong_shape(name: str, array: AnyArray, blocks: Mapping[str, int], sizes: tuple[int, int], element: str) -> str:
+    """What is wrong with the shape of scales in narrow formats. blocks: {format that they may have: elements of K}."""
+    rows, k = sizes
+    shapes = {fmt: (rows, _blocks(k, block)) for fmt, block in blocks.items()}
+    allowed = " or ".join(f"{shape} of {fmt} ({blocks[fmt]} of K)" for fmt, shape in shapes.items())
+    hint = "; its transpose fits" if array.shape[::-1] in shapes.values() else ""
+    row = "column of B" if name.endswith("b") else "row of A"
+    return (
+        f"{name} has shape {array.shape} of {array.dtype}, and elements are {element}; allowed: {allowed}, a row of "
+        f"scales for each {row}{hint}"
+    )
 
 
 def _blocks(extent: int, length: int) -> int:

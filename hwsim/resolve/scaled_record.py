@@ -11,6 +11,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from hwsim.devices.query import dot_spec, example
+from hwsim.devices.which import which
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.schedule import SLICE_MULTIPLE
 
@@ -36,7 +37,8 @@ def scaled_schedule(schedule: Schedule, problem: Problem, plan: Plan, device: De
         schedule = _whole_blocks(schedule, problem.k, scale.k)
     if scale.kind == "vector" and schedule.instruction is None:
         formats = plan.a_pieces[0].format, plan.b_pieces[0].format
-        return replace(schedule, instruction=block_scaled_instruction(device, *formats, scale))
+        own_formats = problem.a.format, problem.b.format
+        return replace(schedule, instruction=block_scaled_instruction(device, *formats, scale, own_formats))
     if scale.kind == "block":
         if schedule.promotion_k not in (None, scale.k) or plan.k_group not in (None, scale.k):
             raise InputError(
@@ -61,8 +63,12 @@ def _whole_blocks(schedule: Schedule, k: int, block: int) -> Schedule:
     return schedule
 
 
-def block_scaled_instruction(device: Device, a: str, b: str, scale: OperandScale) -> str:
-    """The widest instruction for operands of these formats with such scales. Raises UnsupportedError without one."""
+def block_scaled_instruction(
+    device: Device, a: str, b: str, scale: OperandScale, own_formats: tuple[str, str] | None = None
+) -> str:
+    """The widest instruction for operands of these formats with such scales. own_formats: those that A and B came in, where
+    the unit's are wider. Raises UnsupportedError without one.
+    """
     fitting: list[tuple[int, str]] = []
     known = set()
     for key, model in device.matrix_instructions.items():
@@ -78,9 +84,12 @@ def block_scaled_instruction(device: Device, a: str, b: str, scale: OperandScale
             fitting.append((model.m * n * model.k, example(device, key, n=n, a=a, b=b)))
     if not fitting:
         has = ", ".join(sorted(known)) or "none with scales"
+        of_a, of_b = own_formats or (a, b)
+        others = dict.fromkeys(row.device for row in which(bits=of_a, bits_b=of_b, scales=scale.format))
         raise UnsupportedError(
-            f"device {device.name} has no matrix instruction for {a} x {b} with scales of {scale.format} by {scale.k} "
-            f"of K; it has {has}; devices that have one: hwsim which --bits {a} --scales {scale.format}"
+            f"device {device.name} has no matrix instruction for {of_a} x {of_b} with scales of {scale.format} by "
+            f"{scale.k} of K; it has {has}; devices that have one for {of_a} x {of_b} with scales of {scale.format}: "
+            f"{', '.join(others) or 'none'}"
         )
     most = max(size for size, _ in fitting)
     return next(name for size, name in fitting if size == most)

@@ -17,13 +17,17 @@ OBJECTIVES = {"time": "time", "cycles": "cycles", "traffic": "HBM traffic", "ene
 
 @dataclass(frozen=True, slots=True)
 class LibraryKernel:
-    """What a library runs for the GEMM: its kernel, slices of K, and the cycles of a program with its tile (None: there
-    is no such program)."""
+    """What a library runs for the GEMM: its kernel, slices of K, and the cycles and seconds of a program with its tile
+    (None: there is no such program). seconds: that `hwsim run --library` shows; is_recorded: by recorded times.
+    """
 
     name: str
     kernel: str
     split_k: int
     cycles: int | None
+    program_seconds: float | None = None
+    seconds: float | None = None
+    is_recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -123,7 +123,7 @@ def tune(
 
 
 def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, **call: Any) -> LibraryKernel:
-    """The kernel that a library runs for a GEMM, with its program's cycles.
+    """The kernel that a library runs for a GEMM, with its program's cycles and the library's time.
 
     call: as of hwsim.run (scheme, m, n, k, format, options); B is by columns where the library takes operands of that
     format no other way. Raises what that raises.
@@ -135,7 +135,16 @@ def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, 
     assert result.gemm is not None
     kernel, slices = (result.gemm.decided(choice) for choice in ("kernel", "split_k"))
     assert kernel is not None and slices is not None
-    return LibraryKernel(str(library), kernel.value, int(slices.value), result.cycles)
+    times = result.times
+    return LibraryKernel(
+        str(library),
+        kernel.value,
+        int(slices.value),
+        times.cycles,
+        times.program_seconds,
+        times.seconds,
+        is_recorded=times.by_library,
+    )
 
 
 @in_default_environment

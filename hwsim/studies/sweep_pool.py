@@ -22,6 +22,7 @@ from hwsim.devices.device import Device
 from hwsim.devices.numbers import changed_instructions, with_numbers
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
+from hwsim.libraries.notices import OF_LIBRARY
 from hwsim.result import Result
 from hwsim.schemes import Scheme
 from hwsim.studies.sweep_journal import SweepJournal
@@ -45,6 +46,7 @@ RESULTS = (
         "peak_fraction",
         "bound",
         "roofline_bound",
+        "hbm_bytes",
     ),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
@@ -99,7 +101,8 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         "bound": None if result.cycles is None else verdict_of(result.times, advises=False).bound,
         "roofline_bound": None if result.roofline is None else result.roofline.bound,
         "numerics_evidence": result.evidence.get("numerics"),
-        "timing_note": result.timing_note or None,
+        "hbm_bytes": _hbm_bytes(result),
+        "timing_note": "; ".join([*filter(None, [result.timing_note]), *_of_library(result)]) or None,
         "timing_evidence": None if result.seconds is None else result.evidence.get("timing"),
     }
     if (state := result.state) is not None:
@@ -107,6 +110,20 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         row |= dict(zip(STATE, of_state, strict=True))
     row |= _costs(result)
     return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
+
+
+def _hbm_bytes(result: Result) -> int | None:
+    """Bytes from and to DRAM; None where nothing was timed, or the device has none."""
+    if result.times.chip is None or result.times.chip.hbm is None:
+        return None
+    return sum(result.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
+
+
+def _of_library(result: Result) -> list[str]:
+    """What a run warns of a library's choice and times."""
+    if result.gemm.library is None:
+        return []
+    return [warning["message"] for warning in result.warnings if warning["code"] in OF_LIBRARY]
 
 
 def _tile(result: Result) -> str | None:

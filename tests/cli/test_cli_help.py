@@ -65,6 +65,6 @@ def test_a_what_if_beside_a_librarys_time_says_that_it_is_of_the_program(capsys:
     wanted = ["--what-if", "--what-if", "hbm.bytes_per_second=2x"]
     assert main([*run, *wanted, "--library", "cublas"]) == 0
     text = capsys.readouterr().out
-    assert "\n  time of the program " in text and "\n  achieved by the program " in text
+    assert "\n  time of the program " in text and "cycles of the program if" in text
     assert main([*run, *wanted]) == 0
     assert "of the program " not in capsys.readouterr().out

@@ -142,3 +142,45 @@ def test_a_whole_file_takes_the_place_with_its_mode(
         assert path.read_text() == text
     files.write_text(path, "three")
     assert path.stat().st_mode & 0o777 == 0o640 and [found.name for found in tmp_path.iterdir()] == ["c.txt"]
+
+
+def test_the_problem_stands_once_where_both_streams_are_one_file(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "hwsim",
+        "run",
+        "--device",
+        "h200",
+        "--m",
+        "64",
+        "--n",
+        "64",
+        "--k",
+        "64",
+        "--no-exact",
+    ]
+    one, out, err = (tmp_path / name for name in ("one", "out", "err"))
+    with one.open("w") as file:
+        subprocess.run(words, stdout=file, stderr=subprocess.STDOUT, check=True)
+    with out.open("w") as first, err.open("w") as second:
+        subprocess.run(words, stdout=first, stderr=second, check=True)
+    counts = [path.read_text().count("problem   C[") for path in (one, out, err)]
+    assert counts == [1, 1, 1]
+
+
+def test_a_library_s_assumed_order_is_not_called_the_order_asked_for(cli: Any) -> None:
+    words = ("--device", "l40s", "--format", "fp16", "--m", "112", "--n", "6144", "--k", "10240", "--no-exact")
+    with_library = " ".join(cli("run", *words, "--library", "cublas").out.split())
+    assert "schedule: assumption (the library's order is assumed" in with_library
+    assert "schedule: assumption (one chain over K, or the schedule" in " ".join(cli("run", *words).out.split())
+
+
+def test_products_that_sparsity_skips_are_not_counted_as_work(cli: Any) -> None:
+    words = ("run", "--device", "h200", "--format", "bf16", "--m", "128", "--n", "128", "--k", "256", "--no-exact")
+    half, whole = 128 * 128 * 128, 128 * 128 * 256
+    sparse = " ".join(cli(*words, "--sparsity", "2:4").out.split())
+    assert f"work {half:,} products in the matrix units, {half:,} with padding; {half:,} are skipped (2:4)" in sparse
+    assert f"work {whole:,} products in the matrix units, {whole:,} with padding tiles" in " ".join(
+        cli(*words).out.split()
+    )

@@ -643,7 +643,12 @@ ERRORS = {
     "authors, steps": ((X[..., :60],) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 8; got heads of 60"),
     "8 bits": ((X.astype(E4M3),) * 3, {"library": VERSION_2}, UNSUPPORTED, "-2 on h100 .*operands of e4m3"),
     "8 bits, PyTorch": ((X.astype(E4M3),) * 3, {}, UNSUPPORTED, "PyTorch runs its math form"),
-    "8 bits, steps": ((X[..., :40].astype(E4M3),) * 3, {"library": VERSION_3}, UNSUPPORTED, "in steps of 16; got"),
+    "8 bits, steps": (
+        (X[..., :40].astype(E4M3),) * 3,
+        {"library": VERSION_3},
+        UNSUPPORTED,
+        "of e4m3, in steps of 16; got.*: 48, ",
+    ),
     "descale": ((X, X, X), {"key_descale": np.ones(1, np.float32)}, INPUT, "with operands of fp16; allowed: with e4m3"),
     "descale, shape": (
         (X.astype(E4M3),) * 3,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import hwsim
 from hwsim.devices import dot_spec, load
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.format_arrays import describe
 from hwsim.numerics import reference
 from hwsim.numerics.dot_operands import DotOperands
 
@@ -214,7 +215,10 @@ def test_scales_of_more_than_128_rows_are_those_of_each_row(shape_a: tuple[int, 
         ({"scale_a": np.ones((M, 1))}, "give both"),
         ({"scale_a": np.ones((M, 2)), "scale_b": np.ones((N, 2))}, r"scale_a has shape \(7, 2\); allowed"),
         ({"scale_a": np.ones((M, 1)), "scale_b": np.ones((N, 3))}, "allowed: both of rows"),
-        ({"scale_a": np.ones((M, 4), np.uint8), "scale_b": np.ones((N, 4), np.uint8)}, "of ue8m0; allowed"),
+        (
+            {"scale_a": np.ones((M, 4), np.uint8), "scale_b": np.ones((N, 4), np.uint8)},
+            r"e4m3; allowed: \(7, 10\) of ue8m0 ",
+        ),
         ({"scale_a": np.ones((M, 10), np.uint8), "scale_b": np.ones((N, 10), np.uint8)}, "no matrix instruction"),
         ({"tensor_scales": (1, 2, 3)}, "two numbers"),
     ],
@@ -223,6 +227,45 @@ def test_scales_that_do_not_fit_are_said(options: dict[str, Any], message: str) 
     a, b = operands()
     with pytest.raises((InputError, UnsupportedError), match=message):
         hwsim.run(a, b, device="h200", format="e4m3", **options)
+
+
+CODES = np.random.default_rng(4).integers(0, 16, (24, 128), dtype=np.uint8)  # of e2m1
+NV_SCALES = np.random.default_rng(5).integers(30, 80, (24, 8), dtype=np.uint8)  # of ue4m3
+
+
+def test_an_error_of_scales_names_the_formats_that_were_given() -> None:
+    call = {"input_format": "e2m1", "scale_a": NV_SCALES[:16], "scale_b": NV_SCALES}
+    with pytest.raises(UnsupportedError, match=r"for e2m1 x e2m1 with scales of ue4m3 by 16 .*: b200, ") as said:
+        hwsim.matmul(CODES[:16], CODES.T, device="h200", **call)
+    assert "fp16" not in str(said.value) and "h200" not in str(said.value).rpartition(": ")[2]
+    with pytest.raises(UnsupportedError, match=r"for fp32 x fp32 with scales of ue4m3.*: none$"):
+        numbers = CODES.astype(np.float32)
+        hwsim.matmul(numbers[:16], numbers.T, device="h200", scale_a=NV_SCALES[:16], scale_b=NV_SCALES)
+
+
+@pytest.mark.parametrize(
+    ("scales", "said"),
+    [
+        (
+            NV_SCALES.T,
+            r"\(8, 24\) of uint8.*\(24, 8\) of ue4m3.*or \(24, 4\) of ue8m0.*of B; its transpose fits$",
+        ),
+        (NV_SCALES[:, :4].T, "its transpose fits$"),
+        (NV_SCALES[:, :3], "column of B$"),
+        (NV_SCALES[:23], r"\(24, 8\) of ue4m3"),
+        (NV_SCALES.T.view(ml_dtypes.float8_e8m0fnu), r"allowed: \(24, 4\) of ue8m0 \(32 of K\), a"),
+    ],
+)
+def test_an_error_of_scales_names_the_shapes_of_what_was_given(scales: Any, said: str) -> None:
+    call = {"device": "b200", "input_format": "e2m1", "scale_a": NV_SCALES[:16]}
+    with pytest.raises(InputError, match=f"^scale_b has shape .*{said}"):
+        hwsim.matmul(CODES[:16], CODES.T, scale_b=scales, **call)
+
+
+def test_the_unused_bit_of_ue4m3_changes_nothing() -> None:
+    call = {"device": "b200", "input_format": "e2m1", "scale_b": NV_SCALES}
+    plain, marked = (hwsim.matmul(CODES[:16], CODES.T, scale_a=NV_SCALES[:16] | bit, **call) for bit in (0, 0x80))
+    assert np.array_equal(plain, marked) and describe("ue4m3")["unused_bits"] == 1
 
 
 def test_stacks_and_formats_with_scales_are_refused_by_name() -> None:

@@ -19,6 +19,7 @@ from hwsim.cli import main
 from hwsim.errors import ConfigError, HwsimError, InputError, UnsupportedError
 from hwsim.report import table_file
 from hwsim.report.text.sweep_text import lead_lines
+from hwsim.report.text.words import duration
 from hwsim.studies import sweep_pool
 from hwsim.studies.diff_operands import random_operands
 from hwsim.studies.sweep import SweepTable
@@ -341,7 +342,7 @@ def test_a_table_prints_what_tells_its_rows_apart():
     assert "2 points  native on ascend910a: device ascend910a has no native 'bf16'" in str(table)
     assert repr(table) == "<SweepTable two chips: 4 points, 4 computed, 0 from the cache, 2 refused>"
     many = replace(table, rows=table.rows[:1] * 50)
-    assert "  10 more rows: sweep(..., out=FILE.csv) writes all of them" in str(many).splitlines()
+    assert "  10 more rows: --out FILE.csv (in Python out=) writes all of them" in str(many).splitlines()
 
 
 def test_options_of_one_scheme_hold_for_it_alone():
@@ -432,6 +433,61 @@ def test_a_sweep_without_a_point_that_ran_is_an_error_with_the_reason(tmp_path, 
     assert "no point ran. 1 point of native on v100: device v100 has no native 'e4m3'" in capsys.readouterr().err
     assert table.exists()  # the reasons of all points
     assert main(["sweep", *words, "--format", "e4m3", "--format", "fp16"]) == 0
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_csv(capsys, monkeypatch):
+    words = [
+        "sweep",
+        "--device",
+        "h100",
+        "--m",
+        "16",
+        "32",
+        "--n",
+        "16",
+        "--k",
+        "16",
+        "-q",
+        "--no-cache",
+        "--jobs",
+        "1",
+    ]
+    assert main(words) == 0
+    piped = capsys.readouterr().out
+    rows = list(csv.DictReader(piped.splitlines()))
+    assert len(rows) == 2 and piped.count("\n") == 3
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert (
+        shown.startswith("best ")
+        and f" {duration(float(rows[0]['seconds']))} " in shown
+        and rows[0]["seconds"] not in shown
+    )
+
+
+def test_rows_say_what_crossed_dram_and_what_a_library_is_unsure_of():
+    sizes = {"m": 112, "n": 6144, "k": 10240}
+    options = {"format": "fp16", "output": "fp16", "l2": ["series", "cold"]}
+    table = hwsim.sweep({"devices": ["mi300x", "ascend910a"], **sizes, "options": options}, jobs=1, cache=False)
+    for row in table.rows:
+        asked = {name: row[name] for name in ("device", "l2", "format", "output")}
+        moved = hwsim.run(**asked, **sizes, exact=False).traffic_bytes if row["refused"] is None else {}
+        crossed = moved.get("HBM read", 0) + moved.get("HBM write", 0)
+        assert row["hbm_bytes"] == (crossed if row["refused"] is None else None)
+    assert [row["hbm_bytes"] for row in table.rows][:2] == [
+        0,
+        2 * (112 * 10240 + 10240 * 6144),
+    ]  # C stays in its last cache
+    guess = {"devices": ["l40s"], **sizes, "options": {"format": "fp16", "library": ["cublas"]}}
+    (row,) = hwsim.sweep(guess, jobs=1, cache=False).rows
+    said = hwsim.run(device="l40s", format="fp16", library="cublas", **sizes, exact=False).warnings
+    estimated = [warning["message"] for warning in said if warning["code"] == "library_choice_estimated"]
+    assert estimated and row["timing_note"] == estimated[0]
+    both = hwsim.sweep(guess | {"devices": ["l40s", "h100"]}, jobs=1, cache=False)
+    lines = str(both).splitlines()
+    assert any(line.split()[0] == "1" for line in lines[lines.index("notes") + 1 :][:1])
+    assert not any(estimated[0][:40] in line for line in lines[: lines.index("notes")])
 
 
 def test_the_verb_takes_distributions_without_a_file(capsys):

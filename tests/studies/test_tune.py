@@ -276,10 +276,27 @@ def test_a_search_takes_a_stack_and_the_format_in_memory(device):
     assert found.best.cycles > hwsim.tune(**call | {"batch": 1}, budget=6).best.cycles
 
 
+OF_LIBRARY = {"library": "cublas", "b_layout": "columns", "reductions": "compute"}
+
+
 def test_a_library_stands_beside_a_search_with_settings_that_stay():
     call = {"device": "h100", "format": "fp16", "m": 96, "n": 512, "k": 1024, "output": "fp16", "budget": 3}
-    found = hwsim.tune(**call, library="cublas", b_layout="columns", split_k=2, reductions="compute")
-    assert found.library is not None and found.library.name == "cublas"
+    found = hwsim.tune(**call, split_k=2, **OF_LIBRARY)
+    beside = found.library
+    assert beside is not None and beside.name == "cublas"
+    run = hwsim.run(**{name: value for name, value in call.items() if name != "budget"}, **OF_LIBRARY, exact=False)
+    assert (beside.cycles, beside.seconds) == (run.cycles, run.seconds) and beside.is_recorded
+    assert beside.program_seconds == run.times.program_seconds != run.seconds
+    text = str(found)
+    shown, program = (duration(seconds) for seconds in (beside.seconds, beside.program_seconds))
+    assert f"cublas's kernel takes {shown} by recorded times, " in " ".join(text.split())
+    assert text.splitlines()[-1].endswith(
+        f"as a program {beside.cycles:,} cycles, {program}; by recorded times {shown}"
+    )
+    row = next(line for line in text.splitlines() if line.startswith("  cublas "))
+    assert shown in row and row.split()[-1] == f"{found.ranked[0].seconds / beside.seconds:.3f}"
+    faster = sum(point.seconds < beside.seconds for point in found.ranked)
+    assert ("less than every configuration" if not faster else f"more than {faster} of {len(found.ranked)}") in text
     with pytest.raises(InputError, match="reductions: a search does not take it"):
         hwsim.tune(**call, reductions="compute")
 

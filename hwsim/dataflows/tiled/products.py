@@ -189,6 +189,6 @@ def refuses(gemm: Gemm) -> str:
     """
     schedule = gemm.schedule
     return refusals.joined(
-        refusals.named({"start='c'": schedule.start == "c", "sum": schedule.sum is not None}),
+        refusals.named({"start='c'": schedule.start == "c", "written-out sum": schedule.sum is not None}),
         refusals.one_sided_scales(gemm.problem, {"vector"}),
     )

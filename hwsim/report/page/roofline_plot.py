@@ -33,9 +33,8 @@ def roofline_parts(result: Result) -> list[Part]:
     if point is None or chip is None:
         return []
     limit = "the matrix units" if point.bound == "compute" else "HBM"
-    achieved = "achieved by the program" if result.times.by_library else "achieved"
     pairs = [
-        (achieved, f"{point.achieved:,.2f} TFLOP/s, {percent(point.achieved / point.attainable)} of the attainable"),
+        ("achieved", f"{point.achieved:,.2f} TFLOP/s, {percent(point.achieved / point.attainable)} of the attainable"),
         ("attainable", f"{point.attainable:,.2f} TFLOP/s, limited by {limit}"),
         ("peak of the matrix units", f"{point.peak:,.2f} TFLOP/s"),
         ("moved to and from HBM", data(point.hbm_bytes)),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 #: What a kernel is for.
 PREPARES, PRODUCTS, JOINS = "converts, splits, quantises or packs operands", "matrix products", "joins sums"
 CLEARS = "fills memory with zeros"
+OF_PROGRAM = " The cycles are the program's, not the library's."
 #: Causes of a stall that are no waiting: nothing was there to do.
 NOTHING_TO_DO = ("done", "empty", IDLE_CORES, LAUNCHES)
 
@@ -228,7 +229,7 @@ def _phases(result: Result) -> PageSection:
     if tiles:
         parts.append(Table(("kernel", "tiles", "cores", "idle cores", "waves"), tiles, right=(2, 3, 4)))
     says = "The device kernels, which run one after another."
-    says += " The times are the program's, not the library's." if result.times.by_library else ""
+    says += OF_PROGRAM if result.times.by_library else ""
     return PageSection("Phases", says, parts)
 
 
@@ -275,7 +276,7 @@ def _what_if(result: Result, changed: ChangedNumbers | None = None) -> PageSecti
     return PageSection(
         "What to speed up",
         "Changes and what they would save; then the cycles that are saved if a part of the device took no time, each "
-        "alone.",
+        f"alone.{OF_PROGRAM if result.times.by_library else ''}",
         parts,
     )
 

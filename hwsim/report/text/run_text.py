@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,7 @@ from hwsim.report.text.words import count, data, duration, facts, percent, plura
 from hwsim.request.declarations import DEFAULT_SCHEME
 
 if TYPE_CHECKING:
+    from hwsim.analysis.advice import Advice
     from hwsim.analysis.program_times import Times
     from hwsim.analysis.run_records import EngineUse, Phase, TimingState
     from hwsim.analysis.verdict import Verdict
@@ -37,12 +39,15 @@ TIMING_CAVEAT = {
 SCHEDULE_CAVEAT = {
     "assumption": "one chain over K, or the schedule asked for: no library's order was compared with it",
 }
+LIBRARY_CAVEAT = {
+    "assumption": "the library's order is assumed, as `decided` says: its kernels may add in another one",
+}
 CLOCK_SOURCES = {
     "asked": "as asked for",
     "under load": "under this load",
     "device file": "the device file's: none is known under load",
 }
-ADVISED = 2  # changes; --json has all
+ADVISED = 2  # changes of the call, and of the device where there are fewer; --json has all
 NAMES = len("evidence")  # columns of the names of facts above the tables
 SMALL_SHARE = 0.0005  # stalls below it are left out; --json has them all
 ERROR_NAMES = {"relative_frobenius": "relative, Frobenius norm", "max_relative": "largest relative of one element"}
@@ -123,9 +128,15 @@ def verdict_lines(result: Timed) -> list[str]:
     """The verdict on the run, and what would save most."""
     verdict = result.verdict
     pairs = [("verdict" if i == 0 else "", sentence) for i, sentence in enumerate(verdict.sentences)]
-    advice = verdict.advice[:ADVISED]
-    pairs += [("advice" if i == 0 else "", str(change)) for i, change in enumerate(advice)]
+    pairs += [("advice" if i == 0 else "", str(change)) for i, change in enumerate(_shown(verdict.advice))]
     return facts(pairs, least=NAMES)
+
+
+def _shown(advice: Sequence[Advice]) -> list[Advice]:
+    """The best changes of the call, and of the device as many as there is room for, at least one."""
+    of_call = [change for change in advice if not change.of_device][:ADVISED]
+    of_device = [change for change in advice if change.of_device]
+    return of_call + of_device[: max(1, ADVISED - len(of_call))]
 
 
 def _heading(result: Result) -> list[str]:
@@ -137,7 +148,7 @@ def _heading(result: Result) -> list[str]:
     ]
     for what, caveats in (
         ("numerics", NUMERICS_CAVEAT),
-        ("schedule", SCHEDULE_CAVEAT),
+        ("schedule", SCHEDULE_CAVEAT if result.gemm.library is None else LIBRARY_CAVEAT),
         ("timing", TIMING_CAVEAT),
     ):
         level = str(result.evidence.get(what, ""))
@@ -224,10 +235,17 @@ def state_text(state: TimingState, chip: Device | None) -> str:
 def _time(result: Result) -> list[str]:
     pairs = time_facts(result)
     if result.cycles is not None:
-        useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
-        pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
+        pairs.append(("work", _work(result)))
         pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
     return facts([*pairs, *cost_facts(result)])
+
+
+def _work(result: Result) -> str:
+    """The products that the matrix units compute; they skip those with the elements that 2:4 sparsity leaves out."""
+    sparsity = result.gemm.problem.sparsity
+    useful, padded = (result.macs[name] // (1 if sparsity is None else 2) for name in ("useful", "padded"))
+    skipped = f"; {count(result.macs['useful'] - useful)} are skipped ({sparsity})" if sparsity else ""
+    return f"{count(useful)} products in the matrix units, {count(padded)} with padding{skipped}"
 
 
 def tiles_text(x: dict[str, Any]) -> str:
@@ -330,9 +348,9 @@ def engine_lines(result: Timed) -> list[str]:
         ]
         rows.append((name, percent(shares[BUSY]), "busy", why[0] if why else ""))
         rows += [("", "", "", line) for line in why[1:]]
-    return (
-        ["where the time went (each engine: shares of the time of all cores)", *table(rows, right=(1,))] if rows else []
-    )
+    time = "the program's time" if result.times.by_library else "the time"
+    head = f"where {time} went (each engine: shares of the time of all cores)"
+    return [head, *table(rows, right=(1,))] if rows else []
 
 
 def _folds(result: Result) -> list[str]:

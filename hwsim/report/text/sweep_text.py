@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from hwsim.report.text.words import cell_text, count, facts, plural, table
+from hwsim.report.text.words import cell_text, count, duration, facts, plural, table
 from hwsim.request.declarations import DEFAULT_SCHEME
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ MOST_REASONS = 10
 MOST_SHAPES = 4  # whose best points are named
 ALIKE = 0.01  # errors of points so near have no best one
 SEED, SIZES = "seed", ("m", "n", "k")
+SECONDS, NOTE = "seconds", "timing_note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,16 @@ def shown(value: Any) -> str:
 def row_cells(row: dict[str, Any], names: tuple[str, ...]) -> list[str]:
     """The cells of a row; the reason of a refusal is told apart from the table."""
     return ["refused" if name == "refused" and row.get(name) else shown(row.get(name)) for name in names]
+
+
+def _text_cells(row: dict[str, Any], names: tuple[str, ...], notes: list[str]) -> list[str]:
+    """The cells of a row for a terminal: times with their unit, and the numbers of notes, which stand below."""
+    cells = dict(zip(names, row_cells(row, names), strict=True))
+    if cells.get(SECONDS):
+        cells[SECONDS] = duration(float(row[SECONDS]))
+    if cells.get(NOTE):
+        cells[NOTE] = str(notes.index(str(row[NOTE])) + 1)
+    return list(cells.values())
 
 
 def is_number_column(sweep: SweepTable, name: str) -> bool:
@@ -154,9 +165,13 @@ def sweep_text(sweep: SweepTable) -> str:
     pairs += [("", columns.same_text)] if columns.same_text else []
     lines = facts(pairs)
     right = [number for number, name in enumerate(columns.differing) if is_number_column(sweep, name)]
-    lines += ["", *table([row_cells(row, columns.differing) for row in rows], columns.differing, right=right)]
+    notes = list(dict.fromkeys(str(row[NOTE]) for row in rows if row.get(NOTE))) if NOTE in columns.differing else []
+    cells = [_text_cells(row, columns.differing, notes) for row in rows]
+    lines += ["", *table(cells, columns.differing, right=right)]
     if len(rows) < len(sweep.rows):
-        lines.append(f"  {count(len(sweep.rows) - len(rows))} more rows: sweep(..., out=FILE.csv) writes all of them")
+        left = count(len(sweep.rows) - len(rows))
+        lines.append(f"  {left} more rows: --out FILE.csv (in Python out=) writes all of them")
+    lines += ["", "notes", *facts([(str(i), note) for i, note in enumerate(notes, 1)], indent="  ")] if notes else []
     reasons = refusals(sweep)
     lines += ["", "refused"] if reasons else []
     for points, devices, schemes, reason in reasons[:MOST_REASONS]:

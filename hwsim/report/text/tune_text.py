@@ -45,6 +45,7 @@ def tune_text(landscape: Landscape) -> str:
     lines = facts(
         [
             ("verdict", f"{unfinished}{gap_text(landscape)}"),
+            *([("", rank)] if (rank := _rank_text(landscape)) else []),
             ("problem", f"C[{m} x {n}], K = {k}{stack}; {landscape.scheme} on {landscape.device}"),
             ("searched", f"{looked}; least {landscape.quantity}"),
             ("state", state_text(landscape)),
@@ -55,6 +56,7 @@ def tune_text(landscape: Landscape) -> str:
     energy = ("energy",) if landscape.objective == "energy" else ()
     head = ("configuration", "time", "cycles", "MHz", "TFLOP/s", "HBM", *energy, "of best")
     right = range(2, len(head) + 1)
+    rows += _library_cells(landscape, len(head))
     lines += ["", *table(rows, ("", *head), right=right)]
     if any(name == SAME_BITS for name, *_ in rows):
         lines += [f"  {SAME_BITS}: {SAME_BITS_MEANING}"]
@@ -99,8 +101,40 @@ def _refused_text(landscape: Landscape) -> list[str]:
 
 
 def _library_text(library: LibraryKernel) -> str:
-    cycles = "no program" if library.cycles is None else f"{count(library.cycles)} cycles"
-    return f"{library.name} runs {library.kernel}, slices of K: {library.split_k}; {cycles}"
+    words = f"{library.name} runs {library.kernel}, slices of K: {library.split_k}"
+    program = "no program"
+    if library.cycles is not None and library.program_seconds is not None:
+        program = f"as a program {count(library.cycles)} cycles, {duration(library.program_seconds)}"
+    recorded = library.is_recorded and library.seconds is not None
+    return f"{words}; {program}{f'; by recorded times {duration(library.seconds or 0.0)}' if recorded else ''}"
+
+
+def _rank_text(landscape: Landscape) -> str:
+    """Where a library's kernel would stand by the time that it takes; empty without one."""
+    library, ranked = landscape.library, landscape.ranked
+    if library is None or not library.seconds:
+        return ""
+    faster = sum((point.seconds or 0.0) < library.seconds for point in ranked)
+    how = "by recorded times" if library.is_recorded else "as a program"
+    where = "less than every configuration" if not faster else f"more than {count(faster)} of {count(len(ranked))}"
+    return f"{library.name}'s kernel takes {duration(library.seconds)} {how}, {where}; the others' times are simulated"
+
+
+def _library_cells(landscape: Landscape, columns: int) -> list[tuple[str, ...]]:
+    """The row of a library's kernel, by the time that it takes."""
+    library = landscape.library
+    if library is None or library.seconds is None:
+        return []
+    m, n, k = landscape.sizes
+    work = 2 * m * n * k * math.prod(landscape.lead)
+    kernel = f"{library.kernel} split_k {library.split_k}{' (recorded time)' if library.is_recorded else ''}"
+    tflops = f"{work / library.seconds / 1e12:,.2f}" if library.seconds else ""
+    ratio = (landscape.ranked[0].seconds or 0.0) / library.seconds if library.seconds else 0.0
+    by_time = landscape.objective == "time" and bool(ratio)
+    cycles = count(library.cycles) if library.cycles is not None and not library.is_recorded else ""
+    cells = (kernel, duration(library.seconds), cycles, "", tflops)
+    rest = columns - len(cells) - 1
+    return [(library.name, *cells, *([""] * rest), f"{ratio:.3f}" if by_time else "")]
 
 
 def gap_text(landscape: Landscape) -> str:

@@ -18,11 +18,14 @@ WORTH = 0.0005  # parts that save less are named in one line
 MOST_NUMBERS = 8  # of the device that a pattern changes
 
 
-def what_if_text(gains: Sequence[WhatIf]) -> str:
-    """A table of the parts of `what_if` that save time, and the names of the others."""
+def what_if_text(gains: Sequence[WhatIf], *, by_library: bool = False) -> str:
+    """A table of the parts of `what_if` that save time, and the names of the others. by_library: the run's time is a
+    library's, and not the program's.
+    """
     rows = [(gain.part, count(gain.cycles), percent(gain.saved)) for gain in gains if gain.saved >= WORTH]
     rest = [gain.part for gain in gains if gain.saved < WORTH]
-    lines = ["what to speed up: cycles if this part took no time"]
+    of = " of the program" if by_library else ""
+    lines = [f"what to speed up: cycles{of} if this part took no time"]
     lines += table(rows, ("part", "cycles", "saved"), right=(1, 2))
     if rest:
         lines.append(f"  nothing to gain from: {', '.join(rest)}")
@@ -107,8 +110,8 @@ def changed_text(changed: ChangedNumbers, *, by_library: bool = False) -> str:
     return "\n".join(lines)
 
 
-def roofline_text(point: Roofline, *, by_library: bool = False) -> str:
-    """One roofline point as text. by_library: the run's rate is a library's, and the point is of the program."""
+def roofline_text(point: Roofline) -> str:
+    """One roofline point as text."""
     limit = "the matrix units" if point.bound == "compute" else "HBM"
     work = (f"{point.intensity:,.1f} FLOP", f"{data(point.hbm_bytes)} moved")
     if not point.hbm_bytes:
@@ -121,7 +124,7 @@ def roofline_text(point: Roofline, *, by_library: bool = False) -> str:
                     ("work per byte of HBM", *work),
                     ("attainable", f"{point.attainable:,.1f} TFLOP/s", f"limited by {limit}; peak {point.peak:,.1f}"),
                     (
-                        "achieved by the program" if by_library else "achieved",
+                        "achieved",
                         f"{point.achieved:,.1f} TFLOP/s",
                         f"{percent(point.achieved / point.attainable)} of that, all phases together",
                     ),
