@@ -32,7 +32,7 @@ class Landscape:
     of the formula that was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
-    named. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run.
+    named. combinations: of the tiles and the values of options that a search may take, legal or not. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run.
     """
 
     device: str
@@ -47,6 +47,7 @@ class Landscape:
     library: LibraryKernel | None = None
     l2: str = DEFAULT
     lead: tuple[int, ...] = ()
+    combinations: int = 0
 
     def __str__(self) -> str:
         return str(rendered("text of a search", self))
