@@ -121,4 +121,6 @@ def test_texts_of_points_lie_on_nothing_and_within_the_page(chromium: Browser, t
     assert 2 <= len(texts) < len(CROWDED) and {text[0] for text in texts} == {"2 equal"}
     for at, (_, left, top, right, bottom) in enumerate(texts):
         assert left >= 0 and right <= width
-        assert all(right <= other[1] or other[3] <= left or bottom <= other[2] or other[4] <= top for other in texts[:at])
+        assert all(
+            right <= other[1] or other[3] <= left or bottom <= other[2] or other[4] <= top for other in texts[:at]
+        )

@@ -171,6 +171,11 @@ def test_a_change_compares_the_faster_of_the_same_two_mappings(mine, cli):
     tile = slow.options["tile"]
     same = hwsim.run(device=mine, format="fp16", exact=False, tile=tuple(tile[side] for side in "mnk"), **sizes)
     assert clock["seconds_before_low"] == same.seconds < clock["seconds"]
-    assert clock["changes"][0] == pytest.approx(clock["seconds_low"] / same.seconds - 1, abs=1e-9) and clock["changes"][0] >= 0
-    said = cli("sensitivity", "--device", mine, "--format", "fp16", *(f"--{name}={size}" for name, size in sizes.items()))
+    assert (
+        clock["changes"][0] == pytest.approx(clock["seconds_low"] / same.seconds - 1, abs=1e-9)
+        and clock["changes"][0] >= 0
+    )
+    said = cli(
+        "sensitivity", "--device", mine, "--format", "fp16", *(f"--{name}={size}" for name, size in sizes.items())
+    )
     assert re.search(r"clock_mhz .* \+0\.\d %  new mapping, -\d\.\d % alone", said.out)

@@ -227,6 +227,7 @@ def _time(result: Result) -> list[str]:
         useful, padded = (count(result.macs[name]) for name in ("useful", "padded"))
         pairs.append(("work", f"{useful} products in the matrix units, {padded} with padding"))
         pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
+        pairs += [("memory" if i == 0 else "", _memory(kernel)) for i, kernel in enumerate(result.occupancy)]
     return facts([*pairs, *cost_facts(result)])
 
 
@@ -235,6 +236,17 @@ def tiles_text(x: dict[str, Any]) -> str:
     slices = x.get("slices", 1)
     cut = "" if slices == 1 else f", each in {plural(slices, 'slice')} of K,"
     return f"{plural(x['tiles'] // slices, 'tile')} of C{cut}"
+
+
+def _memory(x: dict[str, Any]) -> str:
+    return f"{x['kernel']}, per core: {memory_text(x)}"
+
+
+def memory_text(x: dict[str, Any]) -> str:
+    """What the buffers of a kernel take of each memory of a core."""
+    room: dict[str, int] = x["capacity_bytes"]
+    used = [f"{name} {data(size)} of {data(room[name])}" for name, size in x["memory_bytes"].items()]
+    return ", ".join(used) or "none"
 
 
 def _tiles(x: dict[str, Any]) -> str:

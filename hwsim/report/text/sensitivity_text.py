@@ -48,7 +48,9 @@ def sensitivity_text(influences: Sequence[Influence], problem: str, cycles: int,
             f"  {NEW}: the one chosen for that number takes less time than the one of before, which stands elsewhere"
         )
     if any(BETTER in cell for cell in cells):
-        lines.append(f"  {BETTER}: what the new mapping gains without the number's change; the row's change comes on top of it")
+        lines.append(
+            f"  {BETTER}: what the new mapping gains without the number's change; the row's change comes on top of it"
+        )
     rest = len(influences) - len(worth)
     if rest:
         lines.append(f"{'  ' if rows else ''}{count(rest)} other numbers move the time by less than {100 * WORTH:g} %")
