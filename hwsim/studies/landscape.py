@@ -32,7 +32,8 @@ class Landscape:
     of the formula that was asked for alone. default: what a run takes. analytic: the choices of formulas, by name.
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
-    named. combinations: of the tiles and the values of options that a search may take, legal or not. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run.
+    named. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run. combinations: of
+    the tiles and the values of options that a search may take, legal or not.
     """
 
     device: str

@@ -45,8 +45,9 @@ class Influence:
 
     path: dotted, as in the device file. from_span: the range is what sources give, else the value less and more
     SPREAD. cycles: of each device's core clock; seconds: at its clock under the load. is_new_low, is_new_high: whether
-    the device has another mapping there. seconds_before_low, seconds_before_high: of the device as it is, in the faster of
-    the two mappings that stand for that end. refused: why the device does not take an end (its times are then None).
+    the device has another mapping there. seconds_before_low, seconds_before_high: of the device as it is, in the faster
+    of the two mappings that stand for that end; None: `seconds`. refused: why the device does not take an end (its
+    times are then None).
     """
 
     path: str

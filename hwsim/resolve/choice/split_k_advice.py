@@ -1,7 +1,7 @@
 """Advice for a run without split-K: that split-K would be much faster.
 
-A vendor's library uses split-K where C has few tiles; a run here does only on request, because it changes bits. The share of the time that it names is of
-simulated programs, as the run's own time is.
+A vendor's library uses split-K where C has few tiles; a run here does only on request, because it changes bits. The
+share of the time that the advice names is of simulated programs, as the run's own time is.
 """
 
 from __future__ import annotations
