@@ -32,7 +32,7 @@ InOutput = Callable[[str], Times]
 #: The times of a call in the mapping of a record, chosen with these numbers, on the device with those; None where it
 #: does not fit.
 InMapping = Callable[[Gemm, Mapping[str, float], Mapping[str, float]], Times | None]
-#: The times of a call on its device with the tile of a record, and all else chosen for that; None where it does not fit.
+#: The times of a call on its device with the tile of a record, and all else chosen for that; None where it does not go.
 WithTile = Callable[[Gemm], Times | None]
 #: What else than cycles follows from numbers, by what they reach.
 BESIDE: Mapping[Reach, str] = {

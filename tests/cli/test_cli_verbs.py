@@ -134,6 +134,32 @@ def test_numbers_that_are_hardly_meant_are_named(cli):
     assert clock.code == 0 and "is it meant? clock_mhz is 1.1 MHz; a clock of 1.1 GHz is clock_mhz: 1100" in clock.out
 
 
+def test_numbers_without_a_source_are_one_error_with_the_form_that_is_right(cli):
+    head = "schema_version: 1\nname: chip\nextends: ascend910a\n"
+    numbers = "cores: 16\nclock_mhz: 900\nhbm: {bytes_per_second: 6.0e+11}\n"
+    Path("chip.yaml").write_text(head + numbers)
+    refused = cli("devices", "check", "chip.yaml")
+    assert refused.code == 2 and refused.err.count("missing source") == 1
+    said = "chip.yaml:4:1: cores: missing source and evidence, here and of 2 more: write {value, source, evidence}, or"
+    form = 'source: "NONE; my own design" and evidence: assumption'
+    assert said in refused.err and refused.err.rstrip().endswith(form)
+    Path("chip.yaml").write_text(head + form.replace(" and ", "\n") + "\n" + numbers)
+    assert cli("devices", "check", "chip.yaml").code == 0
+
+
+def test_a_file_without_sources_is_the_definition_of_its_design(cli):
+    """No chip gives other bits than a design that is nobody else's; a file that extends a chip's speaks of the chip."""
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    sizes = ("--m", 16, "--n", 16, "--k", 16, "--format", "fp16", "--no-exact")
+    own = " ".join(cli("run", "--device", "mine.yaml", *sizes).out.split())
+    for what in ("numerics", "timing"):
+        assert f"{what}: assumption (the device file is the definition: it cites no sources)" in own
+    assert "chip may" not in own.partition("verdict")[2].partition("cycles ")[0]
+    assert checked_variant(cli, "cores: 16").code == 0
+    variant = cli("run", "--device", "chip.yaml", *sizes).out
+    assert "a chip may give other last" in variant and "definition" not in variant
+
+
 @pytest.mark.parametrize("engine", ["LOAD", "SECOND"])
 def test_links_of_one_engine_do_not_add_up(cli, engine):
     """192 bytes a cycle: both links together would give DRAM's rate, and one engine does one transfer at a time."""

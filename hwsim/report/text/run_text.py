@@ -37,6 +37,8 @@ TIMING_CAVEAT = {
 SCHEDULE_CAVEAT = {
     "assumption": "one chain over K, or the schedule asked for: no library's order was compared with it",
 }
+ASSUMED = "assumption"
+BY_FILE = "the device file is the definition: it cites no sources"  # instead of what a chip may do otherwise
 CLOCK_SOURCES = {
     "asked": "as asked for",
     "under load": "under this load",
@@ -135,6 +137,7 @@ def _heading(result: Result) -> list[str]:
             ", ".join(f"{name} {value(setting)}" for name, setting in _settings(result).items() if name != "choice"),
         ),
     ]
+    is_own = result.call is not None and result.call.device.is_defined_by_its_file
     for what, caveats in (
         ("numerics", NUMERICS_CAVEAT),
         ("schedule", SCHEDULE_CAVEAT),
@@ -142,7 +145,7 @@ def _heading(result: Result) -> list[str]:
     ):
         level = str(result.evidence.get(what, ""))
         if level:
-            caveat = caveats.get(level)
+            caveat = BY_FILE if is_own and level == ASSUMED and what != "schedule" else caveats.get(level)
             pairs.append(
                 ("evidence" if what == "numerics" else "", f"{what}: {level}{f' ({caveat})' if caveat else ''}")
             )
