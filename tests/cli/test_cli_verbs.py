@@ -160,6 +160,19 @@ def test_a_file_without_sources_is_the_definition_of_its_design(cli):
     assert "a chip may give other last" in variant and "definition" not in variant
 
 
+def test_a_product_without_a_program_is_named_with_its_place(cli):
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    text = Path("mine.yaml").read_text().replace("SRAM: {capacity_bytes: 524288}", "SRAM: {capacity_bytes: 1024}")
+    Path("mine.yaml").write_text(text)
+    line = next(at for at, words in enumerate(text.splitlines(), 1) if words.startswith("native:"))
+    refused = cli("devices", "check", "mine.yaml")
+    assert refused.code == 2
+    for fmt in ("bf16", "fp16", "fp32"):
+        assert re.search(
+            rf"^mine.yaml:{line}:\d+: native.{fmt}: .* bytes of SRAM, which holds 1024$", refused.err, re.M
+        )
+
+
 @pytest.mark.parametrize("engine", ["LOAD", "SECOND"])
 def test_links_of_one_engine_do_not_add_up(cli, engine):
     """192 bytes a cycle: both links together would give DRAM's rate, and one engine does one transfer at a time."""

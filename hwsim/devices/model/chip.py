@@ -141,6 +141,11 @@ class DeviceModel(SourcedFile):
         return bool(self._origin.path) and not self.citations
 
     @property
+    def file(self) -> str:
+        """The path of its file, as it was given; "" where a name found the device."""
+        return self._origin.path
+
+    @property
     def changed_from(self) -> Self | None:
         """The device whose numbers a study changed; None for a device as its file has it."""
         base: Self | None = self._origin.changed_from
