@@ -214,9 +214,9 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     )
 
 
-def _anew_seconds(call: ChangeableCall, kept: Gemm | None, numbers: Mapping[str, float]) -> float | None:
+def _anew_seconds(call: ChangeableCall, record: Gemm | None, numbers: Mapping[str, float]) -> float | None:
     """The seconds of a call with numbers in the mapping chosen for them, where its record has kept another one."""
-    decision = None if kept is None else kept.decided("mapping")
+    decision = None if record is None else record.decided("mapping")
     return None if decision is None or call.chosen_anew is None else call.chosen_anew(numbers).seconds
 
 

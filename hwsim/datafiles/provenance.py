@@ -152,12 +152,12 @@ class _Splitter:
 
     def note_unsaid(self) -> None:
         """One problem for each thing that numbers lack, at the first of them, with what to write once for all."""
-        own = f"{NO_SOURCE}; my own design" if NO_SOURCE in self.known else "my own design"
+        source = f"{NO_SOURCE}; my own design" if NO_SOURCE in self.known else "my own design"
         for missing in dict.fromkeys(lacks for _, _, lacks in self.unsaid):
             places = [(mark, path) for mark, path, lacks in self.unsaid if lacks == missing]
             others = f", here and of {len(places) - 1} more" if len(places) > 1 else ""
             text = f"missing {missing}{others}: write {{value, source, evidence}}, or once at the top of the file, for "
-            text += f'numbers of your own, source: "{own}" and evidence: {Level.ASSUMPTION}'
+            text += f'numbers of your own, source: "{source}" and evidence: {Level.ASSUMPTION}'
             self._problem(*places[0], text)
 
     def walk(self, node: Node, path: Path, around: Attribution, key: Mark) -> Node:

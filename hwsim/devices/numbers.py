@@ -164,7 +164,7 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
 
 def without_base(device: Device) -> Device:
     """The same device, without the one whose numbers were changed: it has the mapping that is chosen for it alone."""
-    alone = device.model_copy()
+    alone: Device = device.model_copy()
     alone._origin = replace(device._origin, changed_from=None)
     return alone
 

@@ -73,9 +73,8 @@ class Influence:
         """The change of the time at the low and the high end, as a share of the time in the faster of the same two
         mappings without it; None where the device does not take the end.
         """
-        ends = (self.seconds_before_low, self.seconds_low), (self.seconds_before_high, self.seconds_high)
-        low, high = [None if end is None else _share(before or self.seconds, end) for before, end in ends]
-        return low, high
+        low = _share(self.seconds_before_low or self.seconds, self.seconds_low)
+        return low, _share(self.seconds_before_high or self.seconds, self.seconds_high)
 
     @property
     def moved(self) -> float:
@@ -83,7 +82,10 @@ class Influence:
         return max((abs(change) for change in self.changes if change is not None), default=0.0)
 
 
-def _share(before: float, after: float) -> float:
+def _share(before: float, after: float | None) -> float | None:
+    """The change from a time to another one, as a share of it."""
+    if after is None:
+        return None
     return (after - before) / before if before else 0.0
 
 

@@ -185,7 +185,7 @@ def _without_crowded(traces: Sequence[dict[str, Any]], x: _CostAxis, y: _CostAxi
     """
     xs, ys = ([number for trace in traces for number in trace[side]] for side in ("x", "y"))
     points = [(x.place(across, xs), y.place(up, ys)) for across, up in zip(xs, ys, strict=True)]
-    kept: list[tuple[float, float]] = []
+    placed: list[tuple[float, float]] = []
     texts: list[tuple[str, str]] = []  # with where it stands
     for at, text in enumerate(text for trace in traces for text in trace["text"]):
         right, low = points[at]
@@ -193,9 +193,9 @@ def _without_crowded(traces: Sequence[dict[str, Any]], x: _CostAxis, y: _CostAxi
         left = right - TEXT_ACROSS if is_left else right
         others = [*points[:at], *points[at + 1 :]]
         on_point = any(0 <= across - left <= TEXT_ACROSS and 0 <= up - low < TEXT_UP for across, up in others)
-        on_text = any(abs(across - left) < TEXT_ACROSS and abs(up - low) < TEXT_UP for across, up in kept)
+        on_text = any(abs(across - left) < TEXT_ACROSS and abs(up - low) < TEXT_UP for across, up in placed)
         is_shown = bool(text) and not on_point and not on_text
-        kept += [(left, low)] if is_shown else []
+        placed += [(left, low)] if is_shown else []
         texts.append((text if is_shown else "", "top left" if is_left else "top right"))
     for trace in traces:
         count_of_trace = len(trace["x"])
