@@ -29,9 +29,11 @@ from hwsim.compute.times import (
     evidence_of,
     has_output,
     on_matrix_unit,
+    times_chosen_anew,
     times_in_mapping,
     times_in_output,
     times_with_numbers,
+    times_with_tile,
 )
 from hwsim.devices import load
 from hwsim.devices.device import Device
@@ -260,6 +262,8 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
             partial(on_matrix_unit, call),
             None if has_output(call) else partial(times_in_output, call),
             in_mapping=partial(times_in_mapping, call),
+            chosen_anew=partial(times_chosen_anew, call),
+            with_tile=partial(times_with_tile, call),
         ),
     )
 

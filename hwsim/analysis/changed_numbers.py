@@ -32,6 +32,8 @@ InOutput = Callable[[str], Times]
 #: The times of a call in the mapping of a record, chosen with these numbers, on the device with those; None where it
 #: does not fit.
 InMapping = Callable[[Gemm, Mapping[str, float], Mapping[str, float]], Times | None]
+#: The times of a call on its device with the tile of a record, and all else chosen for that; None where it does not go.
+WithTile = Callable[[Gemm], Times | None]
 #: What else than cycles follows from numbers, by what they reach.
 BESIDE: Mapping[Reach, str] = {
     Reach.BITS: "changes bits too: compare a file with it by hwsim diff",
@@ -58,6 +60,17 @@ class OnMatrixUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class TileElsewhere:
+    """The tile of a mapping that fits the changed device alone, on the device without the changes: the tile as the
+    option takes it, the call's seconds with it, and whether K is added in another order than without it.
+    """
+
+    tile: str
+    seconds: float
+    has_other_sums: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ChangedNumbers:
     """Cycles before and after a change of the device's numbers.
 
@@ -67,7 +80,9 @@ class ChangedNumbers:
     would then save most, None where none saves anything. mapping: of the changed device; a fixed one is timed at the
     same clock. old_mapping_seconds: with the mapping of before, where it fits and another one was chosen.
     new_mapping_seconds: of the device without the changes in that other mapping, where it fits there. held: {path: the
-    number that keeps its change from saving time}, where that is known.
+    number that keeps its change from saving time}, where that is known. anew_seconds: of the changed device in the
+    mapping chosen for it, where the one of before is kept. tile: where the new mapping does not fit without the
+    changes, what its tile gives there.
     """
 
     numbers: dict[str, tuple[float, float]]
@@ -80,6 +95,8 @@ class ChangedNumbers:
     new_mapping_seconds: float | None = None
     held: dict[str, str] = field(default_factory=dict)
     beside: dict[str, str] = field(default_factory=dict)
+    anew_seconds: float | None = None
+    tile: TileElsewhere | None = None
 
     def __str__(self) -> str:
         return str(rendered("text of a change", self))
@@ -92,7 +109,8 @@ class ChangeableCall:
     anew: None where the call's kernel is fixed, as by a saved record. on_matrix_unit: its cycles there, where it runs
     on the lanes because nobody asked for a format. in_output: the call's times with C in a format; None where the call
     says C's format already, or its kernel is fixed. in_mapping: its times in another record's mapping; None where its
-    kernel is fixed.
+    kernel is fixed. chosen_anew: as anew, in the mapping chosen for the numbers even where the one of before is faster.
+    with_tile: its times with another record's tile.
     """
 
     device: Device
@@ -100,6 +118,8 @@ class ChangeableCall:
     on_matrix_unit: Callable[[], OnMatrixUnit | None] = lambda: None
     in_output: InOutput | None = None
     in_mapping: InMapping | None = None
+    chosen_anew: Anew | None = None
+    with_tile: WithTile | None = None
 
 
 def program_with_numbers(
@@ -183,7 +203,9 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
         held=_held(after.program, after.chip, numbers, after.l2, after.cycles) if after.cycles == times.cycles else {},
         beside=beside,
     )
-    if mapping == ComparedMapping.SAME or call.in_mapping is None:
+    if mapping == ComparedMapping.SAME:
+        return replace(changed_call, anew_seconds=_anew_seconds(call, after.program.gemm, new_numbers))
+    if call.in_mapping is None:
         return changed_call
     old = call.in_mapping(times.program.gemm, {}, new_numbers)
     new = call.in_mapping(after.program.gemm, new_numbers, {})
@@ -191,6 +213,7 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
         changed_call,
         old_mapping_seconds=None if old is None else old.seconds,
         new_mapping_seconds=None if new is None else new.seconds,
+        tile=_tile_elsewhere(call, times.program.gemm, after.program.gemm) if new is None else None,
     )
 
 
@@ -198,6 +221,23 @@ def _program_seconds(times: Times) -> float:
     """The seconds of a call's program: a library's times are of the chip as it is."""
     assert times.seconds is not None and times.cycles is not None and times.chip is not None
     return times.cycles / (times.chip.clock_mhz * 1e6) if times.by_library else times.seconds
+
+
+def _anew_seconds(call: ChangeableCall, record: Gemm | None, numbers: Mapping[str, float]) -> float | None:
+    """The seconds of a call with numbers in the mapping chosen for them, where its record has kept another one."""
+    decision = None if record is None else record.decided("mapping")
+    return None if decision is None or call.chosen_anew is None else call.chosen_anew(numbers).seconds
+
+
+def _tile_elsewhere(call: ChangeableCall, before: Gemm, after: Gemm) -> TileElsewhere | None:
+    """The tile of the record `after` on the call's device, whose record is `before`; None where it does not fit."""
+    times = None if call.with_tile is None else call.with_tile(after)
+    gemm = None if times is None or times.program is None else times.program.gemm
+    if times is None or times.seconds is None or gemm is None or gemm.mapping is None:
+        return None
+    sides = gemm.mapping.kernels[0].tile.to_dict()
+    text = ",".join(f"{side}={size}" for side, size in sides.items())
+    return TileElsewhere(text, times.seconds, gemm.schedule != before.schedule)
 
 
 def are_mapped_alike(before: Gemm | None, after: Gemm | None) -> bool:

@@ -226,6 +226,8 @@ def occupancy(program: Program, chip: Device) -> list[Occupancy]:
                 idle_cores=chip.cores - busy,
                 waves=-(-tiles // max(busy, 1)),
                 slices=slices if slices > 1 else None,
+                memory_bytes=kernel.memory_bytes,
+                capacity_bytes={name: chip.memories[name].capacity_bytes for name in kernel.memory_bytes},
             )
         )
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from hwsim.analysis.indexed import Indexed
@@ -37,7 +37,8 @@ class Macs(Indexed):
 class Occupancy(Indexed):
     """Of a GEMM kernel: tiles on all cores, cores, cores without a tile, and tiles of the busiest core.
 
-    slices: of K, where it is cut (else None, and no key); `tiles` counts a tile of C once for each.
+    slices: of K, where it is cut (else None, and no key); `tiles` counts a tile of C once for each. memory_bytes: that
+    its buffers take of each memory of one core; capacity_bytes: that these memories hold.
     """
 
     kernel: str
@@ -46,6 +47,8 @@ class Occupancy(Indexed):
     idle_cores: int
     waves: int
     slices: int | None = None
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    capacity_bytes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

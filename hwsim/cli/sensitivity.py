@@ -61,7 +61,13 @@ def execute(arguments: argparse.Namespace) -> int:
         record |= {"facts": shown, "cycles": cycles, "seconds": seconds, "spread": SPREAD}
         print(
             json.dumps(
-                record | {"numbers": [asdict(influence) | {"moved": influence.moved} for influence in influences]},
+                record
+                | {
+                    "numbers": [
+                        asdict(influence) | {"changes": influence.changes, "moved": influence.moved}
+                        for influence in influences
+                    ]
+                },
                 default=str,
             )
         )

@@ -12,8 +12,9 @@ from hwsim.analysis.changed_numbers import OnMatrixUnit
 from hwsim.analysis.program_times import TimedWork, Times, times_of
 from hwsim.analysis.run_records import Evidence
 from hwsim.compute.call import ProductCall, clocked, resolved_call
+from hwsim.dataflows.options import TILE_OPTION
 from hwsim.devices.device import Device
-from hwsim.devices.numbers import with_numbers
+from hwsim.devices.numbers import with_numbers, without_base
 from hwsim.devices.query import instruction
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed
@@ -95,6 +96,31 @@ def times_in_mapping(
     record, program = moved
     timed = replace(call.resolved.timed, gemm=record, device=chip, program=program, in_order=None)
     return _program_times(timed, "", call.options.machine)
+
+
+def times_chosen_anew(call: ProductCall, changes: Mapping[str, float]) -> Times:
+    """As `times_with_numbers`, in the mapping chosen for these numbers even where the one of before is faster."""
+    chip = without_base(_changed_device(call, changes))
+    return call_times(resolved_call(chip, call.request.scheme, call.options, call.operands, call.choice))
+
+
+def times_with_tile(call: ProductCall, gemm: Gemm) -> Times | None:
+    """The times of a call on its device with the tile of another record, and all else chosen for that.
+
+    None where the call says its tile, the record has several kernels or parts, or the tile does not fit.
+    """
+    asked = call.options.mapping
+    kernels = () if gemm.mapping is None or gemm.parts else gemm.mapping.kernels
+    if len(kernels) != 1 or asked.values.get(TILE_OPTION.name) is not None:
+        return None
+    options = replace(
+        call.options, mapping=replace(asked, values={**asked.values, TILE_OPTION.name: kernels[0].tile.to_dict()})
+    )
+    try:
+        tiled = resolved_call(call.request.device, call.request.scheme, options, call.operands, call.choice)
+        return call_times(tiled)
+    except (InputError, UnsupportedError):
+        return None
 
 
 def on_matrix_unit(call: ProductCall) -> OnMatrixUnit | None:

@@ -44,6 +44,7 @@ YAML_WORDS = {"True": "true", "False": "false"}
 WITH_UNIT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) *([kKMGTP]?)(B/s|B|Hz|hz|s|ns|us|ms|W|J)")
 PREFIXES = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 BYTES = ("B", "B/s")
+BYTES_PER_SECOND = "bytes_per_second"  # end of the keys of rates
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
 
@@ -131,7 +132,7 @@ def _text(item: Any, node: Node) -> str:
         return "too few entries" if isinstance(node.value, list) else "missing key"
     if kind in BOUNDS:
         name, words = BOUNDS[kind]
-        return f"got {got}; must be {words} {context[name]:g}"
+        return f"got {got}; must be {words} {context[name]:g}{_in_bytes_per_second(item)}"
     if kind in ("literal_error", "union_tag_invalid"):
         value = str(context.get("tag", item["input"]))
         allowed = [
@@ -151,6 +152,14 @@ def _text(item: Any, node: Node) -> str:
     if kind == "string_pattern_mismatch":
         return f"got {item['input']!r}; allowed: letters, digits and _ . -"
     return f"got {got}; {item['msg']}"
+
+
+def _in_bytes_per_second(item: Any) -> str:
+    """What to write for a rate that is too small, because it was meant in GB/s."""
+    key, got, is_too_small = str(item["loc"][-1]), item["input"], item["type"].startswith("greater")
+    if not is_too_small or not key.endswith(BYTES_PER_SECOND) or not got > 0:
+        return ""
+    return f"; {got:g} GB/s is {got * PREFIXES['G']:.1e}"
 
 
 def _without_unit(value: Any) -> str:

@@ -81,6 +81,7 @@ def split(
     """
     splitter = _Splitter(known_sources)
     walked = splitter.walk(tree, (), around or Attribution(), tree.mark)
+    splitter.note_unsaid()
     return AttributedTree(walked, splitter.attributions), splitter.problems
 
 
@@ -147,6 +148,17 @@ class _Splitter:
         self.known = known_sources
         self.attributions: dict[Path, Attribution] = {}
         self.problems: list[FileProblem] = []
+        self.unsaid: list[tuple[Mark, Path, str]] = []  # numbers without a source or evidence, and what each lacks
+
+    def note_unsaid(self) -> None:
+        """One problem for each thing that numbers lack, at the first of them, with what to write once for all."""
+        source = f"{NO_SOURCE}; my own design" if NO_SOURCE in self.known else "my own design"
+        for missing in dict.fromkeys(lacks for _, _, lacks in self.unsaid):
+            places = [(mark, path) for mark, path, lacks in self.unsaid if lacks == missing]
+            others = f", here and of {len(places) - 1} more" if len(places) > 1 else ""
+            text = f"missing {missing}{others}: write {{value, source, evidence}}, or once at the top of the file, for "
+            text += f'numbers of your own, source: "{source}" and evidence: {Level.ASSUMPTION}'
+            self._problem(*places[0], text)
 
     def walk(self, node: Node, path: Path, around: Attribution, key: Mark) -> Node:
         if path[:1] == ("sources",):
@@ -170,12 +182,7 @@ class _Splitter:
         if is_fact(plain(node), path):
             missing = [name for name in ("source", "evidence") if getattr(about, name) is None]
             if missing:
-                self._problem(
-                    key,
-                    path,
-                    f"missing {' and '.join(missing)}: write {{value, source, evidence}} here, "
-                    "or source: and evidence: in a block around it",
-                )
+                self.unsaid.append((key, path, " and ".join(missing)))
             elif about.evidence == Level.FITTED and about.fitted_to is None:
                 self._problem(key, path, "missing fitted_to: which measurement was the number fitted to?")
         return node

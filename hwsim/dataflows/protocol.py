@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from hwsim.program.ir import Program
 
 
+ADVISE_BELOW = 0.8  # where no library's file says another one (configs/libraries): estimates above it are too close
+
+
 @dataclass(frozen=True, slots=True)
 class Features:
     """What the programs of a dataflow support besides the product.
@@ -59,7 +62,7 @@ class SplitK:
 
     slices: int
     share: float
-    advise_below: float = 1.0
+    advise_below: float = ADVISE_BELOW
     counts: tuple[int, ...] = ()
 
 

@@ -162,6 +162,13 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
     return variant
 
 
+def without_base(device: Device) -> Device:
+    """The same device, without the one whose numbers were changed: it has the mapping that is chosen for it alone."""
+    alone: Device = device.model_copy()
+    alone._origin = replace(device._origin, changed_from=None)
+    return alone
+
+
 def changed_instructions(device: Device) -> list[str]:
     """The instructions, by their names in the file, of which `with_numbers` changed a number."""
     paths = [path for path, about in device.evidence.items() if about is CHANGED]

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 SLOW_MHZ = 10.0  # hardly the clock of a chip, and a likely slip for GHz
+GIGABYTES = "600 GB/s is 6.0e+11"
 
 
 def notes_on(device: Device) -> list[str]:
     """Sentences on numbers that are hardly meant; empty where there are none."""
-    return [*_clock(device), *_links(device)]
+    return [*_clock(device), *_links(device), *_shared_rates(device)]
 
 
 def _clock(device: Device) -> Iterator[str]:
@@ -28,16 +29,32 @@ def _clock(device: Device) -> Iterator[str]:
 
 
 def _links(device: Device) -> Iterator[str]:
-    """Links from global memory that all together carry less than DRAM gives."""
+    """Links from global memory that all together carry less than DRAM gives. An engine does one transfer at a time, so
+    the fastest of its links counts alone.
+    """
     if device.hbm is None:
         return
     links = {name: link for name, link in device.links.items() if link.source == GLOBAL}
-    rate = sum(link.bytes_per_cycle for link in links.values()) * device.cores * device.clock_mhz * 1e6
+    fastest: dict[str, float] = {}  # bytes per cycle of each engine
+    for link in links.values():
+        fastest[link.engine] = max(fastest.get(link.engine, 0.0), link.bytes_per_cycle)
+    rate = sum(fastest.values()) * device.cores * device.clock_mhz * 1e6
     if links and rate < device.hbm.bytes_per_second:
+        alone = "; an engine does one transfer at a time" if len(fastest) < len(links) else ""
         yield (
-            f"the links that read global memory ({', '.join(links)}) carry {_gigabytes(rate)} over all cores, and hbm "
-            f"gives {_gigabytes(device.hbm.bytes_per_second)}: its rate is never reached"
+            f"the links that read global memory ({', '.join(links)}{alone}) carry {_gigabytes(rate)} over all cores, "
+            f"and hbm gives {_gigabytes(device.hbm.bytes_per_second)}: its rate is never reached"
         )
+
+
+def _shared_rates(device: Device) -> Iterator[str]:
+    """Rates of DRAM and L2 below one byte in a cycle of the core clock: likely slips of the unit."""
+    for path, shared in (("hbm", device.hbm), ("l2", device.l2)):
+        if shared is not None and shared.bytes_per_second < device.clock_mhz * 1e6:
+            yield (
+                f"{path}.bytes_per_second is {shared.bytes_per_second:g}, less than one byte in a cycle of the whole "
+                f"chip; {GIGABYTES}"
+            )
 
 
 def _gigabytes(rate: float) -> str:

@@ -129,7 +129,6 @@ class _Checker:
         return ProgramError(f"kernel '{self.kernel.name}': {text}")
 
     def _capacity(self) -> None:
-        used: dict[str, int] = {}
         for buffer in self.kernel.buffers:
             memory = self.device.memories.get(buffer.memory)
             if memory is None:
@@ -157,8 +156,7 @@ class _Checker:
                     f"buffer '{buffer.name}': {buffer.spilled} bytes spilled; allowed: at most "
                     f"{buffer.slots * buffer.slot_bytes // buffer.spread}"
                 )
-            used[buffer.memory] = used.get(buffer.memory, 0) + buffer.own_bytes
-        for name, size in used.items():
+        for name, size in self.kernel.memory_bytes.items():
             if size > self.device.memories[name].capacity_bytes:
                 parts = " + ".join(
                     f"{b.name} {b.slots} x {b.slot_bytes // b.spread}" for b in self.kernel.buffers if b.memory == name

@@ -448,6 +448,14 @@ class Kernel:
     original: Kernel | None = field(default=None, init=False, compare=False, repr=False)
     names: Mapping[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
 
+    @property
+    def memory_bytes(self) -> dict[str, int]:
+        """Bytes that the buffers take of each memory of one core, by its name."""
+        used: dict[str, int] = {}
+        for buffer in self.buffers:
+            used[buffer.memory] = used.get(buffer.memory, 0) + buffer.own_bytes
+        return used
+
     def instrs(self) -> Iterator[Instr]:
         """Every instruction as written (loop bodies once), in the order of groups and streams."""
         instrs: list[Instr] = []

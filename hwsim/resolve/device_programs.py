@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwsim.datafiles.messages import locate
+from hwsim.datafiles.yaml_text import parse
 from hwsim.dataflows.registry import dataflow
-from hwsim.devices import instruction
+from hwsim.devices import instruction, registry
 from hwsim.errors import ConfigError, HwsimError, UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.request.request import Request
@@ -43,6 +45,16 @@ def without_program(device: Device) -> dict[str, str]:
     return reasons
 
 
+def _place(device: Device, fmt: str) -> str:
+    """Where the device's file says its native instruction of a format, before a message; "" where no file says it."""
+    if not device.file:
+        return ""
+    content, where = registry.read(device.file)
+    tree = parse(content, where)[0] if isinstance(content, str) else None
+    path, _, key = ("", None, None) if tree is None else locate(tree, ("native", fmt))
+    return f"{key}: " if path == f"native.{fmt}" and key is not None else ""
+
+
 def check_programs(device: Device) -> None:
     """Raise ConfigError with each native format that has timing data but no program: a link, an engine or a memory that
     the family's dataflow needs is missing, or too small.
@@ -51,7 +63,8 @@ def check_programs(device: Device) -> None:
     if missing:
         raise ConfigError(
             [
-                f"native.{fmt}: {device.native[fmt]} has timing data, but there is no program: {why}"
+                f"{_place(device, fmt)}native.{fmt}: {device.native[fmt]} has timing data, "
+                f"but there is no program: {why}"
                 for fmt, why in missing.items()
             ]
         )

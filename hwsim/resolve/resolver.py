@@ -159,7 +159,8 @@ def _of_schedule(request: Request, planned: Planned, operands: tuple[Operand, Op
     if of_base_here is None:
         return chosen
     gemm, program = of_base_here
-    return replace(chosen, gemm=replace(gemm, decisions=_decisions(request, planned, gemm)), program=program)
+    record = replace(gemm, decisions=_decisions(request, planned, gemm))
+    return replace(chosen, gemm=record, program=replace(program, gemm=record))
 
 
 def _unmapped(request: Request, planned: Planned) -> Gemm:

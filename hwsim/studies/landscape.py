@@ -39,7 +39,8 @@ class Landscape:
 
     complete: whether the search finished, rather than reaching its budget. library: what a library runs, where one was
     named. lead: leading dimensions of a stack of products. l2: the state of L2 before each timed run. call: arguments
-    of hwsim.run that all configurations share, beside those of the mapping. scheme_options: complete.
+    of hwsim.run that all configurations share, beside those of the mapping. scheme_options: complete. combinations: of
+    the tiles and the values of options that a search may take, legal or not.
     """
 
     device: str
@@ -56,6 +57,7 @@ class Landscape:
     lead: tuple[int, ...] = ()
     call: Mapping[str, Any] = field(default_factory=dict)
     scheme_options: Mapping[str, Any] = field(default_factory=dict)
+    combinations: int = 0
 
     def __str__(self) -> str:
         return str(rendered("text of a search", self))

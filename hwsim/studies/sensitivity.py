@@ -1,7 +1,8 @@
 """Sensitivity of a GEMM's time to the assumed numbers of a device, each varied over its range, one at a time.
 
 A number that moves the time of the same program, or that mappings follow from, gives the device the faster of two
-mappings: the one chosen for it, and the one of before. Numbers that follow from the rows and columns of a systolic
+mappings: the one chosen for it, and the one of before. The device as it is has the faster of the same two beside it, so
+that a change is the number's and not the mapping's. Numbers that follow from the rows and columns of a systolic
 array do not vary. The module knows the device's provenance and the timing machine; it does not know what the program
 computes.
 """
@@ -23,6 +24,7 @@ from hwsim.machines import timing
 from hwsim.machines.load import under_load
 from hwsim.program.ir import Program
 from hwsim.resolve.mapping_choice import facts_of
+from hwsim.resolve.mapping_of_base import on_device
 
 SPREAD = 0.25  # of an assumption without a span: this much less and more
 ASSUMED = (Level.ASSUMPTION, Level.UNKNOWN)
@@ -43,7 +45,9 @@ class Influence:
 
     path: dotted, as in the device file. from_span: the range is what sources give, else the value less and more
     SPREAD. cycles: of each device's core clock; seconds: at its clock under the load. is_new_low, is_new_high: whether
-    the device has another mapping there. refused: why the device does not take an end (its times are then None).
+    the device has another mapping there. seconds_before_low, seconds_before_high: of the device as it is, in the faster
+    of the two mappings that stand for that end; None: `seconds`. refused: why the device does not take an end (its
+    times are then None).
     """
 
     path: str
@@ -60,13 +64,29 @@ class Influence:
     seconds_high: float | None
     is_new_low: bool = False
     is_new_high: bool = False
+    seconds_before_low: float | None = None
+    seconds_before_high: float | None = None
     refused: str = ""
+
+    @property
+    def changes(self) -> tuple[float | None, float | None]:
+        """The change of the time at the low and the high end, as a share of the time in the faster of the same two
+        mappings without it; None where the device does not take the end.
+        """
+        low = _share(self.seconds_before_low or self.seconds, self.seconds_low)
+        return low, _share(self.seconds_before_high or self.seconds, self.seconds_high)
 
     @property
     def moved(self) -> float:
         """The largest change, as a share of the time."""
-        extremes = [end for end in (self.seconds_low, self.seconds_high) if end is not None]
-        return max((abs(end - self.seconds) / self.seconds for end in extremes), default=0.0) if self.seconds else 0.0
+        return max((abs(change) for change in self.changes if change is not None), default=0.0)
+
+
+def _share(before: float, after: float | None) -> float | None:
+    """The change from a time to another one, as a share of it."""
+    if after is None:
+        return None
+    return (after - before) / before if before else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +97,7 @@ class _End:
     seconds: float | None = None
     is_new: bool = False
     refused: str = ""
+    before: float | None = None  # seconds of the device as it is, in the faster of the mappings that stand for this end
 
 
 def sensitivity(
@@ -103,7 +124,7 @@ def sensitivity(
         of_range = [_same_program(program, device, path, end) for end in (low, high)]
         moves = any(end.seconds is not None and abs(end.seconds / now.seconds - 1) >= WORTH for end in of_range)
         if program_on is not None and (moves or reach_of(path) == Reach.MAPPING):
-            of_range = [_faster(program, device, path, end, program_on) for end in (low, high)]
+            of_range = [_faster(program, device, path, end, program_on, now.seconds) for end in (low, high)]
         influences.append(
             Influence(
                 path=path,
@@ -120,6 +141,8 @@ def sensitivity(
                 seconds_high=of_range[1].seconds,
                 is_new_low=of_range[0].is_new,
                 is_new_high=of_range[1].is_new,
+                seconds_before_low=of_range[0].before,
+                seconds_before_high=of_range[1].before,
                 refused=of_range[1].refused or of_range[0].refused,
             )
         )
@@ -142,15 +165,20 @@ def _same_program(program: Program, device: Device, path: str, end: float) -> _E
         return _End(refused=str(error).splitlines()[0])
 
 
-def _faster(program: Program, device: Device, path: str, end: float, program_on: ProgramOn) -> _End:
-    """The times of the call on the device with that number."""
+def _faster(program: Program, device: Device, path: str, end: float, program_on: ProgramOn, now: float) -> _End:
+    """The times of the call on the device with that number. now: seconds of the program on the device as it is."""
     try:
         other = with_numbers(device, {path: end})
         of_other = program_on(other)
         times = _timed(of_other, other)
     except (HwsimError, ValueError) as error:
         return _End(refused=str(error).splitlines()[0])
-    return replace(times, is_new=not are_mapped_alike(program.gemm, of_other.gemm))
+    if are_mapped_alike(program.gemm, of_other.gemm):
+        return times
+    assert of_other.gemm is not None
+    back = on_device(of_other.gemm, device, other)
+    in_new = None if back is None else _timed(back[1], device).seconds
+    return replace(times, is_new=True, before=now if in_new is None else min(now, in_new))
 
 
 def range_of(device: Device, path: str) -> tuple[float, float, float, bool] | None:

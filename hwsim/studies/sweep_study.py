@@ -279,14 +279,24 @@ class _Reader:
             self._refuse(node.mark, path, "missing key 'device'")
             return []
         name = self._text(entries.pop("device"), f"{path}.device")
-        numbers = self._numbers(entries.pop(SET), f"{path}.{SET}", name) if SET in entries else {}
+        combinations = self._combinations(entries.pop(SET), f"{path}.{SET}", name) if SET in entries else [()]
         options = {key: self._value(key, child, f"{path}.{key}") for key, child in entries.items()}
-        return [SweepDevice(name, options, combination) for combination in combinations_of(numbers)]
+        return [SweepDevice(name, options, combination) for combination in combinations]
+
+    def _combinations(self, node: Node, path: str, device: str) -> list[SetNumbers]:
+        """Every combination of the numbers that an entry sets; of a list each mapping's, whose numbers go together."""
+        if not isinstance(node.value, list):
+            return combinations_of(self._numbers(node, path, device))
+        return [
+            combination
+            for where, child in self._list({SET: node}, SET, path.removesuffix(f".{SET}"))
+            for combination in combinations_of(self._numbers(child, where, device))
+        ]
 
     def _numbers(self, node: Node, path: str, device: str) -> dict[str, list[Any]]:
         """The values of each number that an entry sets, by path or pattern."""
         if not isinstance(node.value, dict):
-            text = "needs a mapping of numbers of the device to their values: {cores: [64, 128]}"
+            text = "needs a mapping of numbers of the device to their values: {cores: [64, 128]}, or a list of those"
             self._refuse(node.mark, path, text)
             return {}
         numbers: dict[str, list[Any]] = {}
@@ -390,7 +400,10 @@ class _Reader:
                 reasons.append(str(error))
             else:
                 return value
-        if reasons:
+        if reasons and isinstance(value, list):
+            text = f"{name} = {value!r}: one value stands here; lists of values go under options: or in schemes:"
+            self._refuse(node.mark, path, text)
+        elif reasons:
             takers = [other for other, entries in self.declared.items() if _has_choice(entries, value)]
             hint = f"; {value!r} is a value of {' and '.join(takers)}" if takers else ""
             self._refuse(node.mark, path, "; or ".join(dict.fromkeys(reasons)) + hint)

@@ -1,13 +1,15 @@
 """Search for the best mapping of a plan on a device; every configuration is a program that the timing machine times.
 
-First every tile with the other options as the dataflow chooses them. Then, from the best of them and from the slices of
-K that a run with split_k="auto" takes, one option at a time, as long as that helps; or all combinations. Configurations
-that the dataflow refuses are kept with the reason. The module knows dataflows by what they declare: tiles and options.
+First the slices of K that a run with split_k="auto" takes, and tiles with the other options as the dataflow chooses
+them, unlike ones first, for half of the budget. Then, from the best of these, one option at a time, as long as that
+helps; then the other tiles, and so on from the best of them; or all combinations. Configurations that the dataflow
+refuses are kept with the reason. The module knows dataflows by what they declare: tiles and options.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +124,7 @@ def tune(
         complete=search.complete,
         lead=lead,
         l2=l2,
+        combinations=len(space.tiles) * math.prod(len(values) for values in space.others.values()),
     )
 
 
@@ -230,12 +233,24 @@ class _Search:
             ]
             self._all([*self._of_auto(space), *combinations], 0.0, 1.0)
             return
-        points = self._all([{"tile": tile} for tile in space.tiles], 0.0, 0.7)
-        starts = sorted((point for point in points if point.cycles is not None), key=self.order)[:STARTS]
-        starts = [*(self.time(options) for options in self._of_auto(space)), *starts]
+        tiles, half = unlike_first(space.tiles), self.budget // 2
+        starts = [self.time({}), *(self.time(options) for options in self._of_auto(space))]
+        for part, low, high in ((tiles[:half], 0.0, 0.7), (tiles[half:], 0.7, 1.0)):
+            between = high - 0.3 * (high - low)
+            starts += self._all([{"tile": tile} for tile in part], low, between)
+            self._climb_from(starts, space, between, high)
+            starts = []
+
+    def _climb_from(self, points: Sequence[TunedPoint], space: SearchSpace, low: float, high: float) -> None:
+        """Climb from the best of the points, each mapping once. low, high: shares of the search's work."""
+        ranked = sorted((point for point in points if point.cycles is not None), key=self.order)
+        starts: list[TunedPoint] = []
+        for point in ranked:
+            if len(starts) < STARTS and all(point.facts != start.facts for start in starts):
+                starts.append(point)
         for index, start in enumerate(starts):
             self._climb(start, space)
-            self._report(0.7 + 0.3 * (index + 1) / len(starts))
+            self._report(low + (high - low) * (index + 1) / len(starts))
 
     def _of_auto(self, space: SearchSpace) -> list[dict[str, Any]]:
         """The options of a run with as many slices of K as `split_k="auto"` takes; none where that is not varied."""
@@ -269,6 +284,20 @@ class _Search:
     def _report(self, share: float) -> None:
         if self.progress is not None:
             self.progress(share)
+
+
+def unlike_first(tiles: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+    """The tiles, in another order: the first ones of all magnitudes of m and n, then the second ones, and so on.
+
+    A budget that is smaller than their number then goes to unlike tiles. Sides of one magnitude have equally many bits.
+    """
+    counts: dict[tuple[int, int], int] = {}
+    places = []
+    for tile in tiles:
+        magnitude = tile["m"].bit_length(), tile["n"].bit_length()
+        places.append(counts.get(magnitude, 0))
+        counts[magnitude] = places[-1] + 1
+    return [tile for _, tile in sorted(zip(places, tiles, strict=True), key=lambda pair: pair[0])]
 
 
 def _by_formula(name: str, search: _Search, space: SearchSpace) -> dict[str, int]:

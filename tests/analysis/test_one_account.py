@@ -8,6 +8,7 @@ from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES, SKEW
 from hwsim.devices.templates import new_device_file
 from hwsim.errors import InputError
 from hwsim.report.text.run_text import run_text
+from hwsim.report.text.words import data
 
 SPLIT = {"device": "h200", "format": "bf16", "library": "cublas", "m": 16, "n": 4096, "k": 14336, "exact": False}
 CASES = {
@@ -117,3 +118,26 @@ def test_the_rate_of_a_busy_unit_explains_the_share_of_the_peak():
     dense = hwsim.run(device="h200", format="fp16", m=2048, n=2048, k=2048, exact=False)
     assert rate_while_busy(dense.times) == pytest.approx(1, abs=0.05)
     assert not any("while busy" in sentence for sentence in dense.verdict.sentences)
+
+
+def test_the_memory_that_a_kernel_takes_by_hand(tmp_path):
+    """Blocks of A and B in 16 bits in each stage; two tiles of C in fp32, one computed while the other is stored."""
+    mine = new_device_file(tmp_path / "mine.yaml", "accelerator", {})
+    sizes = {"m": 512, "n": 512, "k": 512}
+    result = hwsim.run(device=mine, format="bf16", tile=(64, 128, 64), stages=3, exact=False, **sizes)
+    [row] = result.occupancy
+    assert row.memory_bytes == {"SRAM": 3 * (64 + 128) * 64 * 2, "ACC": 2 * 64 * 128 * 4}
+    assert row.capacity_bytes == {name: hwsim.device(mine).memories[name].capacity_bytes for name in ("SRAM", "ACC")}
+    assert "memory  gemm, per core: SRAM 72.0 KiB of 512.0 KiB, ACC 64.0 KiB of " in run_text(result)
+
+
+@pytest.mark.parametrize("device", ["v100", "a100", "h200", "b200", "mi300x", "ascend910a", "ascend910b3"])
+def test_every_family_says_what_memory_a_kernel_takes(device):
+    result = hwsim.run(device=device, format="fp16", m=256, n=256, k=256, exact=False)
+    text = " ".join(run_text(result).split())
+    assert result.occupancy
+    for row in result.occupancy:
+        assert row.memory_bytes
+        for name, used in row.memory_bytes.items():
+            assert 0 < used <= row.capacity_bytes[name] == hwsim.device(device).memories[name].capacity_bytes
+            assert f"{name} {data(used)} of {data(row.capacity_bytes[name])}" in text

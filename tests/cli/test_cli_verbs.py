@@ -1,6 +1,7 @@
 """The other verbs, help texts, and exit codes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -126,10 +127,80 @@ def test_a_number_with_its_unit_is_refused_with_the_number_to_write(cli, number,
 
 def test_numbers_that_are_hardly_meant_are_named(cli):
     slow = checked_variant(cli, "links: {GM_L1: {bytes_per_cycle: 8}, GM_UB: {bytes_per_cycle: 4}}")
-    assert slow.code == 0 and "is it meant? the links that read global memory (GM_L1, GM_UB) carry 384 GB/s" in slow.out
+    assert slow.code == 0 and "is it meant? the links that read global memory (GM_L1, GM_UB; " in slow.out
+    assert "carry 256 GB/s over all cores" in slow.out  # both are of one engine, the faster of 8 bytes a cycle
     assert "hbm gives 1,200 GB/s: its rate is never reached" in slow.out
     clock = checked_variant(cli, "clock_mhz: 1.1", "hbm: {bytes_per_second: 1e9}", "l2: {bytes_per_second: 1e9}")
     assert clock.code == 0 and "is it meant? clock_mhz is 1.1 MHz; a clock of 1.1 GHz is clock_mhz: 1100" in clock.out
+
+
+def test_numbers_without_a_source_are_one_error_with_the_form_that_is_right(cli):
+    head = "schema_version: 1\nname: chip\nextends: ascend910a\n"
+    numbers = "cores: 16\nclock_mhz: 900\nhbm: {bytes_per_second: 6.0e+11}\n"
+    Path("chip.yaml").write_text(head + numbers)
+    refused = cli("devices", "check", "chip.yaml")
+    assert refused.code == 2 and refused.err.count("missing source") == 1
+    said = "chip.yaml:4:1: cores: missing source and evidence, here and of 2 more: write {value, source, evidence}, or"
+    form = 'source: "NONE; my own design" and evidence: assumption'
+    assert said in refused.err and refused.err.rstrip().endswith(form)
+    Path("chip.yaml").write_text(head + form.replace(" and ", "\n") + "\n" + numbers)
+    assert cli("devices", "check", "chip.yaml").code == 0
+
+
+def test_a_file_without_sources_is_the_definition_of_its_design(cli):
+    """No chip gives other bits than a design that is nobody else's; a file that extends a chip's speaks of the chip."""
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    sizes = ("--m", 16, "--n", 16, "--k", 16, "--format", "fp16", "--no-exact")
+    own = " ".join(cli("run", "--device", "mine.yaml", *sizes).out.split())
+    for what in ("numerics", "timing"):
+        assert f"{what}: assumption (the device file is the definition: it cites no sources)" in own
+    assert "chip may" not in own.partition("verdict")[2].partition("cycles ")[0]
+    assert checked_variant(cli, "cores: 16").code == 0
+    variant = cli("run", "--device", "chip.yaml", *sizes).out
+    assert "a chip may give other last" in variant and "definition" not in variant
+
+
+def test_a_product_without_a_program_is_named_with_its_place(cli):
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    text = Path("mine.yaml").read_text().replace("SRAM: {capacity_bytes: 524288}", "SRAM: {capacity_bytes: 1024}")
+    Path("mine.yaml").write_text(text)
+    line = next(at for at, words in enumerate(text.splitlines(), 1) if words.startswith("native:"))
+    refused = cli("devices", "check", "mine.yaml")
+    assert refused.code == 2
+    for fmt in ("bf16", "fp16", "fp32"):
+        assert re.search(
+            rf"^mine.yaml:{line}:\d+: native.{fmt}: .* bytes of SRAM, which holds 1024$", refused.err, re.M
+        )
+
+
+@pytest.mark.parametrize("engine", ["LOAD", "SECOND"])
+def test_links_of_one_engine_do_not_add_up(cli, engine):
+    """192 bytes a cycle: both links together would give DRAM's rate, and one engine does one transfer at a time."""
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    text = Path("mine.yaml").read_text()
+    text = text.replace("cores: 16", "cores: 2").replace("bytes_per_second: 2.0e+12", "bytes_per_second: 6.0e+11")
+    for link, of_link in (("GM_SRAM", "LOAD"), ("GM_ACC", engine)):
+        line = next(line for line in text.splitlines() if line.strip().startswith(f"{link}: {{engine: LOAD,"))
+        rate = re.sub("bytes_per_cycle: [0-9]+", "bytes_per_cycle: 192", line)
+        text = text.replace(line, rate.replace("engine: LOAD", f"engine: {of_link}"))
+    first = next(line for line in text.splitlines() if line.strip().startswith("LOAD: {queue_depth"))
+    text = text.replace(first, f"{first}\n{first.replace('LOAD', 'SECOND')}")
+    Path("mine.yaml").write_text(text)
+    checked = cli("devices", "check", "mine.yaml")
+    said = "links that read global memory (GM_SRAM, GM_ACC; an engine does one transfer at a time) carry 384 GB/s"
+    assert checked.code == 0 and (said in checked.out) == (engine == "LOAD")
+    assert ("never reached" in checked.out) == (engine == "LOAD")
+
+
+def test_a_rate_that_was_meant_in_gigabytes_is_named(cli):
+    refused = checked_variant(cli, "hbm: {bytes_per_second: 600}")
+    assert "hbm.bytes_per_second: got 600; must be at least 1000; 600 GB/s is 6.0e+11" in refused.err
+    small = checked_variant(cli, "hbm: {bytes_per_second: 600000}", "l2: {bytes_per_second: 9e8}")
+    for path, rate in (("hbm", "600000"), ("l2", "9e+08")):
+        assert f"is it meant? {path}.bytes_per_second is {rate}, less than one byte in a cycle" in small.out
+    assert small.code == 0 and small.out.count("600 GB/s is 6.0e+11") == 2
+    beyond = checked_variant(cli, "hbm: {bytes_per_second: 2e18}")
+    assert "must be at most 1e+18" in beyond.err and "GB/s is" not in beyond.err
 
 
 def test_a_level_that_the_family_has_not_is_named_with_the_devices_that_have_it(cli):

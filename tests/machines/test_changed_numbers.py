@@ -161,6 +161,39 @@ def test_a_larger_memory_keeps_the_mapping_where_the_one_chosen_anew_takes_longe
 
 
 @pytest.mark.searches
+def test_a_kept_mapping_stands_beside_the_one_chosen_anew(tmp_path: Path) -> None:
+    """A device file with the changed number has no mapping of before: its time is the one with the mapping anew."""
+    call = {"scheme": "sgemm-cube", "exact": False, "m": 2048, "n": 2048, "k": 2048}
+    found = hwsim.run(device="ascend910a", **call).with_numbers(L1_TWICE)
+    own = 'schema_version: 1\nname: own\nextends: ascend910a\nsource: "NONE; mine"\nevidence: assumption\n'
+    file = tmp_path / "own.yaml"
+    file.write_text(f"{own}memories: {{L1: {{capacity_bytes: 2097152}}}}\n")
+    alone = hwsim.run(device=file, **call)
+    assert found is not None and found.anew_seconds == alone.seconds > found.seconds[1]
+    said = " ".join(changed_text(found).split())
+    assert "with the mapping chosen anew 439.3 us 444.8 us +1.2%" in said
+    same = hwsim.run(device="ascend910a", **call).with_numbers({"hbm.bytes_per_second": "1x"})
+    assert same is not None and same.anew_seconds is None and "chosen anew 4" not in changed_text(same)
+
+
+@pytest.mark.searches
+def test_a_tile_that_reaches_the_time_without_the_change_is_named() -> None:
+    """With L1 as it is the tile has K in two runs: other sums, and nearly the time of the doubled L1."""
+    call = {"device": "ascend910a", "scheme": "sgemm-cube", "exact": False, "m": 512, "n": 512, "k": 8192}
+    found = hwsim.run(**call).with_numbers(L1_TWICE)
+    assert found is not None and found.mapping == "chosen anew" and found.new_mapping_seconds is None
+    assert found.tile is not None and found.tile.has_other_sums
+    sides = dict(side.split("=") for side in found.tile.tile.split(","))
+    tiled = hwsim.run(**call, tile={side: int(size) for side, size in sides.items()})
+    assert tiled.seconds == found.tile.seconds < 0.8 * found.seconds[0]
+    share = f"{tiled.seconds / found.seconds[0] - 1:+.1%}"
+    said = " ".join(changed_text(found).split())
+    assert f"its tile alone does, with other sums of K: --tile {found.tile.tile} takes" in said and share in said
+    given = hwsim.run(**call, tile={"m": 32, "n": 256, "k": 64}).with_numbers(L1_TWICE)
+    assert given is not None and given.tile is None
+
+
+@pytest.mark.searches
 def test_what_if_and_sweep_have_one_answer_and_what_if_says_what_is_the_mappings(tmp_path: Path) -> None:
     """A quarter of the rate of HBM takes another mapping, slower without the change; a latency keeps the mapping."""
     file = new_device_file(tmp_path / "my.yaml", "accelerator", {})

@@ -83,3 +83,44 @@ def test_equal_variants_are_one_point_with_all_names() -> None:
         ("", "cores 4<br>1 us<br>5 uJ"),
         ("2 equal", "cores 1<br>cores 2<br>2 us<br>3 uJ"),
     ]
+
+
+def sweep_of(costs: dict[int, tuple[float, float]]) -> SweepTable:
+    rows = tuple(
+        {"device": "mine", "cores": cores, "seconds": seconds, "joules": joules, "refused": None}
+        for cores, (seconds, joules) in costs.items()
+    )
+    return SweepTable("", ("device", "cores", "seconds", "joules", "refused"), rows, 3, 0, ("cores",))
+
+
+@pytest.mark.parametrize(("slowest", "is_wide"), [(99e-6, False), (100e-6, True)])
+def test_the_axis_of_a_wide_range_is_logarithmic(slowest: float, is_wide: bool) -> None:
+    page = sweep_page(sweep_of({1: (10e-6, 3e-6), 2: (slowest, 2e-6)}))
+    (plot,) = (part for section in page.sections for part in section.parts if isinstance(part, Plot))
+    axes = plot.figure["layout"]
+    assert (axes["xaxis"].get("type") == "log") == is_wide and axes["yaxis"].get("type") is None
+    assert axes["xaxis"].get("rangemode") == (None if is_wide else "tozero")
+
+
+#: Of equal variants: three places in one corner, two that stand alone, one of them at the right end.
+CROWDED = [(1.0, 1.0), (1.02, 1.01), (1.04, 1.0), (2.0, 3.0), (9.0, 5.0)]
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_texts_of_points_lie_on_nothing_and_within_the_page(chromium: Browser, tmp_path: Path, width: int) -> None:
+    places = [place for place in CROWDED for _ in range(2)]
+    costs = {cores: (x * 1e-6, y * 1e-6) for cores, (x, y) in enumerate(places, 1)}
+    sweep_page(sweep_of(costs)).write(tmp_path / "page.html")
+    chromium.open(tmp_path / "page.html", width=width)
+    texts = chromium.value(
+        """[...document.querySelectorAll("#variants .scatterlayer text")].map(text => {
+            const box = text.getBoundingClientRect();
+            return [text.textContent, box.left, box.top, box.right, box.bottom];
+        }).filter(box => box[0])"""
+    )
+    assert 2 <= len(texts) < len(CROWDED) and {text[0] for text in texts} == {"2 equal"}
+    for at, (_, left, top, right, bottom) in enumerate(texts):
+        assert left >= 0 and right <= width
+        assert all(
+            right <= other[1] or other[3] <= left or bottom <= other[2] or other[4] <= top for other in texts[:at]
+        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import hwsim
@@ -157,3 +160,33 @@ def test_a_mapping_that_takes_as_long_as_the_one_chosen_is_kept(of_command):
     """Of 20 cores the one chosen anew takes as many cycles as the one of 16."""
     _, numbers = of_command(COMPUTE)
     assert not numbers["cores"]["is_new_high"] and numbers["cores"]["is_new_low"]
+
+
+@pytest.mark.searches
+def test_a_change_compares_the_faster_of_the_same_two_mappings(mine, cli):
+    """A slower clock makes nothing faster: its mapping is the better one at the file's clock, too."""
+    text = Path(mine).read_text()
+    for before, after in (
+        ("cores: 16\nclock_mhz: 1000", "cores: 2\nclock_mhz: 900"),
+        ("bytes_per_second: 2.0e+12", "bytes_per_second: 6.0e+11"),
+        ("SRAM: {capacity_bytes: 524288}", "SRAM: {capacity_bytes: 1048576}"),
+    ):
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    Path(mine).write_text(re.sub(r"(GM_(?:SRAM|ACC): .*bytes_per_cycle: )\d+", r"\g<1>512", text))
+    sizes = {"m": 8, "n": 4096, "k": 4096}
+    _, numbers = of_command(cli, mine, sizes)
+    clock = numbers["clock_mhz"]
+    assert clock["is_new_low"] and clock["seconds_low"] < 0.99 * clock["seconds"]
+    slow = hwsim.run(device=mine, format="fp16", exact=False, clock_mhz=675, **sizes)
+    tile = slow.options["tile"]
+    same = hwsim.run(device=mine, format="fp16", exact=False, tile=tuple(tile[side] for side in "mnk"), **sizes)
+    assert clock["seconds_before_low"] == same.seconds < clock["seconds"]
+    assert (
+        clock["changes"][0] == pytest.approx(clock["seconds_low"] / same.seconds - 1, abs=1e-9)
+        and clock["changes"][0] >= 0
+    )
+    said = cli(
+        "sensitivity", "--device", mine, "--format", "fp16", *(f"--{name}={size}" for name, size in sizes.items())
+    )
+    assert re.search(r"clock_mhz .* \+0\.\d %  new mapping, -\d\.\d % alone", said.out)

@@ -38,7 +38,7 @@ from hwsim.resolve import mapping_search, resolver
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.analytic_tiles import eq11, parallelism, tlp
-from hwsim.studies.tune import tune
+from hwsim.studies.tune import tune, unlike_first
 
 SIZES = (256, 384, 320)
 LONG = (256, 256, 4096)
@@ -225,6 +225,29 @@ def test_a_search_times_what_auto_takes_where_no_slices_between_lead_to_it(monke
     monkeypatch.setattr(TiledDataflow, "tiles", lambda self, gemm, device: TILES[:1])
     combinations = hwsim.tune(**call, exhaustive=True)
     assert auto.options["split_k"] in {point.facts["split_k"] for point in combinations.ranked}
+
+
+@pytest.mark.parametrize(
+    ("call", "least"),
+    [
+        ({"device": "ascend910a", "scheme": "sgemm-cube", "m": 512, "n": 512, "k": 8192}, 0.4),
+        ({"device": "h200", "format": "fp16", "m": 256, "n": 256, "k": 8192}, 0.5),
+        ({"device": "a100", "scheme": "markidis", "m": 512, "n": 512, "k": 4096}, 0.15),
+    ],
+)
+def test_a_small_budget_finds_most_of_the_gain(call, least):
+    """What auto takes and unlike tiles come first, and half of the budget is for the other options."""
+    found = hwsim.tune(**call, budget=20)
+    assert not found.complete and len(found.ranked) <= 21
+    assert 1 - found.best.seconds / found.default.seconds > least
+    assert found.best.has_same_bits is False and "it changes the bits" in gap_text(found)
+
+
+def test_unlike_tiles_come_first():
+    sides = [(16, 512), (16, 528), (16, 544), (32, 512), (96, 512), (64, 512)]
+    tiles = [{"m": m, "n": n, "k": 16} for m, n in sides]
+    ordered = [(tile["m"], tile["n"]) for tile in unlike_first(tiles)]
+    assert ordered == [(16, 512), (32, 512), (96, 512), (16, 528), (64, 512), (16, 544)]
 
 
 def test_the_best_with_the_bits_of_the_default_has_a_row():

@@ -141,9 +141,22 @@ def test_bits_and_operands_have_their_notices_beside_it():
     assert said(a=a, b=b, exact=True, timing=False) == [("nan_input", 1)]
 
 
-def test_schemes_of_several_products_are_no_gemm_of_a_library():
-    assert said(**LONG, format=None, scheme="tf32x1")
-    assert said(**LONG, format=None, scheme="tf32x3") == []
+@pytest.mark.parametrize(
+    ("device", "scheme", "sizes"),
+    [
+        ("h200", "tf32x1", LONG),
+        ("h200", "tf32x3", LONG),
+        ("ascend910a", "sgemm-cube", {"m": 512, "n": 512, "k": 8192}),
+    ],
+)
+def test_schemes_of_any_number_of_products_are_told(device, scheme, sizes):
+    ((code, count),) = said(**sizes, device=device, format=None, scheme=scheme)
+    auto = hwsim.run(**sizes, device=device, scheme=scheme, split_k="auto", exact=False)
+    assert (code, count) == (CODE, len(auto.gemm.schedule.slice_lengths(8192)))
+
+
+def test_a_scheme_with_full_cores_and_short_k_is_told_nothing():
+    assert said(m=1024, n=1024, k=1024, device="ascend910a", format=None, scheme="sgemm-cube") == []
 
 
 def test_stacks_are_looked_at_as_they_are_lowered():
@@ -152,9 +165,8 @@ def test_stacks_are_looked_at_as_they_are_lowered():
     assert said(a=a, b=a.transpose(0, 2, 1), exact=True) == []  # a matrix for each core
 
 
-@pytest.mark.parametrize("device", ["ascend910a", "ascend910b3"])
-def test_dataflows_that_do_not_cut_k_say_nothing(device):
-    assert said(**LONG, device=device, format=None) == []
+def test_dataflows_that_do_not_cut_k_say_nothing():
+    assert said(**LONG, device="ascend910b3", format=None) == []
 
 
 def test_without_cycles_nothing_is_said_of_time():

@@ -10,6 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.cli import main
+from hwsim.errors import ConfigError
 from hwsim.report.page.variants_part import design_name
 from hwsim.report.text.words import cell_text
 from hwsim.studies.variants import costs_of, front_of, variants_of
@@ -111,3 +112,30 @@ def test_large_values_are_short_in_verdict_and_table() -> None:
     shown = {4e12: "4 T", 2.5e9: "2.5 G", 524288: "524,288", 4096.0: "4,096", 0.25: "0.25", 1e30: "1e+30", "2x": "2x"}
     assert {value: cell_text(value) for value in shown} == shown
     assert cell_text(float("inf")) == "inf" and cell_text(True) == "True"
+
+
+def test_numbers_that_belong_together_are_one_alternative(tmp_path: Path) -> None:
+    """K of an instruction with the terms of its unit: no other combination of them runs."""
+    chip = tmp_path / "mine.yaml"
+    assert main(["devices", "new", str(chip)]) == 0
+    pairs = [{"instructions.mma*.k": terms, "dot_units.tree.terms": terms} for terms in (8, 32)]
+    study = {"devices": {"device": str(chip), "set": [pairs[0] | {"cores": [2, 4]}, pairs[1]]}}
+    table = hwsim.sweep(study | {"m": 64, "n": 64, "k": 64, "options": {"format": "bf16"}}, jobs=1, cache=False)
+    asked = [tuple(row.get(name) for name in (*pairs[0], "cores")) for row in table.rows]
+    assert asked == [(8, 8, 2), (8, 8, 4), (32, 32, None)] and not any(row["refused"] for row in table.rows)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        (
+            {"device": "b200", "format": ["bf16", "fp16"]},
+            "devices.format: format = .*: one value stands here; lists of values go under options: or in",
+        ),
+        ({"device": "b200", "set": [{"cores": 2}, 3]}, "devices.set.1: needs a mapping of numbers"),
+        ({"device": "b200", "set": []}, "devices.set: an empty list"),
+    ],
+)
+def test_lists_in_the_wrong_place_are_refused(devices: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        hwsim.sweep({"devices": devices, "m": 64, "n": 64, "k": 64}, jobs=1, cache=False)

@@ -139,6 +139,19 @@ class DeviceModel(SourcedFile):
         return shlex.quote(self._origin.path or self.name)
 
     @property
+    def is_defined_by_its_file(self) -> bool:
+        """Whether the device is of a user's file that cites no source: it is no chip's, and the file is its definition.
+
+        A file that extends a device of hwsim has its sources.
+        """
+        return bool(self._origin.path) and not self.citations
+
+    @property
+    def file(self) -> str:
+        """The path of its file, as it was given; "" where a name found the device."""
+        return self._origin.path
+
+    @property
     def changed_from(self) -> Self | None:
         """The device whose numbers a study changed; None for a device as its file has it."""
         base: Self | None = self._origin.changed_from

@@ -23,7 +23,7 @@ from hwsim.report.page.style import BUSY, IDLE, OTHER, PALETTE
 from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_parts
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
-from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, tiles_text, time_facts
+from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, memory_text, tiles_text, time_facts
 from hwsim.report.text.whatif_text import WORTH, about_mapping, changed_rows, how_text
 from hwsim.report.text.words import count, data, duration, percent, plural, value
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
@@ -217,7 +217,12 @@ def _phases(result: Result) -> PageSection:
     ]
     table = Table(("kernel", "what it does", "cycles", "time", "share of the cycles"), rows, right=(2, 3, 4))
     tiles = [
-        (kernel["kernel"], tiles_text(kernel), *(count(kernel[name]) for name in ("cores", "idle_cores", "waves")))
+        (
+            kernel["kernel"],
+            tiles_text(kernel),
+            *(count(kernel[name]) for name in ("cores", "idle_cores", "waves")),
+            memory_text(kernel),
+        )
         for kernel in result.occupancy
     ]
     parts: list[Part] = [table] if rows else []
@@ -227,7 +232,9 @@ def _phases(result: Result) -> PageSection:
         says = f"{percent(before)} of the cycles go to kernels that prepare the operands, {stored} in memory."
         parts.append(Text(says))
     if tiles:
-        parts.append(Table(("kernel", "tiles", "cores", "idle cores", "waves"), tiles, right=(2, 3, 4)))
+        parts.append(
+            Table(("kernel", "tiles", "cores", "idle cores", "waves", "memory of each core"), tiles, right=(2, 3, 4))
+        )
     says = "The device kernels, which run one after another."
     says += OF_PROGRAM if result.times.by_library else ""
     return PageSection("Phases", says, parts)

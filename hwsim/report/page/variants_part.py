@@ -6,6 +6,7 @@ The module knows variants of a study; it knows no device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hwsim.studies.sweep import SweepTable
 
 HEIGHT = 440
+WIDE = 10  # the most over the least of a cost, from which on its axis is logarithmic
+TEXT_ACROSS, TEXT_UP = 0.2, 0.08  # room of a text to the right of its point and above it, of a narrow plot's sides
 #: Units of an axis, the largest first: how many there are in a second, a joule or a square millimetre.
 UNITS: Mapping[str, tuple[tuple[str, float], ...]] = {
     "seconds": (("s", 1.0), ("ms", 1e3), ("us", 1e6)),
@@ -102,16 +105,30 @@ class _CostAxis:
     cost: str
     title: str
     scale: float
+    is_wide: bool = False  # the most is WIDE times the least, and more: a logarithmic axis
+
+    def to_dict(self) -> dict[str, Any]:
+        """The axis of a figure."""
+        return axis(self.title, type="log") if self.is_wide else axis(self.title, rangemode="tozero")
+
+    def place(self, number: float, of_all: Sequence[float]) -> float:
+        """Where a number lies between the ends of the axis, from 0 to 1."""
+        low, high = (min(of_all), max(of_all)) if self.is_wide else (0.0, max(of_all))
+        if self.is_wide:
+            number, low, high = math.log(number), math.log(low), math.log(high)
+        return (number - low) / (high - low) if high > low else 0.0
 
     def of(self, variants: Sequence[DesignVariant]) -> list[float]:
         return [variant.totals[self.cost] * self.scale for variant in variants]
 
 
 def _axis(cost: str, variants: Sequence[DesignVariant]) -> _CostAxis:
-    """The axis in the largest unit of which the variants take at least one, or in the smallest."""
-    most = max(variant.totals[cost] for variant in variants)
-    unit, scale = next((pair for pair in UNITS[cost] if most * pair[1] >= 1), UNITS[cost][-1])
-    return _CostAxis(cost, f"{WORDS[cost]} ({unit})", scale)
+    """The axis in the largest unit of which the variants take at least one, or in the smallest; of a wide range all."""
+    least, most = (end(variant.totals[cost] for variant in variants) for end in (min, max))
+    is_wide = 0 < WIDE * least <= most
+    told = least if is_wide else most
+    unit, scale = next((pair for pair in UNITS[cost] if told * pair[1] >= 1), UNITS[cost][-1])
+    return _CostAxis(cost, f"{WORDS[cost]} ({unit})", scale, is_wide)
 
 
 def _plots(variants: Sequence[DesignVariant], costs: Sequence[str]) -> list[Part]:
@@ -136,7 +153,8 @@ def _plots(variants: Sequence[DesignVariant], costs: Sequence[str]) -> list[Part
             _points(beaten, x, y, "beaten by another", {"color": OTHER, "symbol": "circle-open", "size": 10}),
             _points(front, x, y, f"on the front of {_joined(costs)}", {"color": BUSY, "symbol": "diamond", "size": 10}),
         ]
-        look = figure(data, axis(x.title, rangemode="tozero"), axis(y.title, rangemode="tozero"), showlegend=True)
+        _without_crowded(data[1:], x, y)
+        look = figure(data, x.to_dict(), y.to_dict(), showlegend=True)
         parts.append(Plot(look, HEIGHT, f"{y.title} against {x.title} of each variant"))
     return parts
 
@@ -155,11 +173,35 @@ def _points(
         "x": [place[0] for place in places],
         "y": [place[1] for place in places],
         "text": [f"{len(several)} equal" if len(several) > 1 else "" for several in places.values()],
-        "textposition": "top right",
         "hovertext": [_told(several) for several in places.values()],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": dict(marker),
     }
+
+
+def _without_crowded(traces: Sequence[dict[str, Any]], x: _CostAxis, y: _CostAxis) -> None:
+    """Put each text above its point, to the right or, near the right end, to the left. One that would lie on a point,
+    or on a text that stays, is taken away: the pointer shows what it says.
+    """
+    xs, ys = ([number for trace in traces for number in trace[side]] for side in ("x", "y"))
+    points = [(x.place(across, xs), y.place(up, ys)) for across, up in zip(xs, ys, strict=True)]
+    placed: list[tuple[float, float]] = []
+    texts: list[tuple[str, str]] = []  # with where it stands
+    for at, text in enumerate(text for trace in traces for text in trace["text"]):
+        right, low = points[at]
+        is_left = right + TEXT_ACROSS > 1
+        left = right - TEXT_ACROSS if is_left else right
+        others = [*points[:at], *points[at + 1 :]]
+        on_point = any(0 <= across - left <= TEXT_ACROSS and 0 <= up - low < TEXT_UP for across, up in others)
+        on_text = any(abs(across - left) < TEXT_ACROSS and abs(up - low) < TEXT_UP for across, up in placed)
+        is_shown = bool(text) and not on_point and not on_text
+        placed += [(left, low)] if is_shown else []
+        texts.append((text if is_shown else "", "top left" if is_left else "top right"))
+    for trace in traces:
+        count_of_trace = len(trace["x"])
+        trace["text"] = [text for text, _ in texts[:count_of_trace]]
+        trace["textposition"] = [where for _, where in texts[:count_of_trace]]
+        texts = texts[count_of_trace:]
 
 
 def _told(variants: Sequence[DesignVariant]) -> str:

@@ -52,17 +52,16 @@ def _kernel(kernel: Kernel, device: Device) -> Iterator[str]:
     yield f"kernel {kernel.name}"
     if kernel.buffers:
         yield STEP + "buffers of each core"
-        used: dict[str, int] = {}
         rows = []
         for b in kernel.buffers:
-            used[b.memory] = used.get(b.memory, 0) + b.own_bytes
             over = f" over {b.spread} cores" if b.spread > 1 else ""
             rows.append((b.name, f"in {b.memory}", plural(b.slots, "slot"), f"of {count(b.slot_bytes)} bytes{over}"))
         yield from table(rows, right=(2, 3), indent=2 * STEP)
         yield STEP + "room taken"
         room = {name: memory.capacity_bytes for name, memory in device.memories.items()}
         yield from table(
-            [(name, f"{count(size)} of {count(room[name])} bytes") for name, size in used.items()], indent=2 * STEP
+            [(name, f"{count(size)} of {count(room[name])} bytes") for name, size in kernel.memory_bytes.items()],
+            indent=2 * STEP,
         )
     if kernel.semaphores:
         local, peers = ([s for s in kernel.semaphores if s.peers is which] for which in (False, True))

@@ -42,6 +42,8 @@ SCHEDULE_CAVEAT = {
 LIBRARY_CAVEAT = {
     "assumption": "the library's order is assumed, as `decided` says: its kernels may add in another one",
 }
+ASSUMED = "assumption"
+BY_FILE = "the device file is the definition: it cites no sources"  # instead of what a chip may do otherwise
 CLOCK_SOURCES = {
     "asked": "as asked for",
     "under load": "under this load",
@@ -146,6 +148,7 @@ def _heading(result: Result) -> list[str]:
             ", ".join(f"{name} {value(setting)}" for name, setting in _settings(result).items() if name != "choice"),
         ),
     ]
+    is_own = result.call is not None and result.call.device.is_defined_by_its_file
     for what, caveats in (
         ("numerics", NUMERICS_CAVEAT),
         ("schedule", SCHEDULE_CAVEAT if result.gemm.library is None else LIBRARY_CAVEAT),
@@ -153,7 +156,7 @@ def _heading(result: Result) -> list[str]:
     ):
         level = str(result.evidence.get(what, ""))
         if level:
-            caveat = caveats.get(level)
+            caveat = BY_FILE if is_own and level == ASSUMED and what != "schedule" else caveats.get(level)
             pairs.append(
                 ("evidence" if what == "numerics" else "", f"{what}: {level}{f' ({caveat})' if caveat else ''}")
             )
@@ -237,6 +240,7 @@ def _time(result: Result) -> list[str]:
     if result.cycles is not None:
         pairs.append(("work", _work(result)))
         pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
+        pairs += [("memory" if i == 0 else "", _memory(kernel)) for i, kernel in enumerate(result.occupancy)]
     return facts([*pairs, *cost_facts(result)])
 
 
@@ -253,6 +257,17 @@ def tiles_text(x: dict[str, Any]) -> str:
     slices = x.get("slices", 1)
     cut = "" if slices == 1 else f", each in {plural(slices, 'slice')} of K,"
     return f"{plural(x['tiles'] // slices, 'tile')} of C{cut}"
+
+
+def _memory(x: dict[str, Any]) -> str:
+    return f"{x['kernel']}, per core: {memory_text(x)}"
+
+
+def memory_text(x: dict[str, Any]) -> str:
+    """What the buffers of a kernel take of each memory of a core."""
+    room: dict[str, int] = x["capacity_bytes"]
+    used = [f"{name} {data(size)} of {data(room[name])}" for name, size in x["memory_bytes"].items()]
+    return ", ".join(used) or "none"
 
 
 def _tiles(x: dict[str, Any]) -> str:

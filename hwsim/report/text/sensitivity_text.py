@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hwsim.studies.sensitivity import Influence
 
 NEW = "new mapping"  # at an end of a number's range
+BETTER = "alone"  # which the mapping gains without the number
 
 
 def sensitivity_text(influences: Sequence[Influence], problem: str, cycles: int, seconds: float) -> str:
@@ -33,17 +34,22 @@ def sensitivity_text(influences: Sequence[Influence], problem: str, cycles: int,
             f"{influence.low:g} to {influence.high:g}",
             "span" if influence.from_span else "assumed",
             influence.evidence,
-            *_end(influence.seconds, influence.seconds_low, influence.is_new_low),
-            *_end(influence.seconds, influence.seconds_high, influence.is_new_high),
+            *_end(influence.changes[0], influence.seconds, influence.seconds_before_low, influence.is_new_low),
+            *_end(influence.changes[1], influence.seconds, influence.seconds_before_high, influence.is_new_high),
             influence.refused,
         )
         for influence in worth
     ]
     head = ("number", "value", "range", "", "evidence", "time, low end", "", "time, high end", "", "")
     lines += ["", *table(rows, head, right=(1, 5, 7))] if rows else []
-    if any(NEW in row for row in rows):
+    cells = [cell for row in rows for cell in row]
+    if any(cell.startswith(NEW) for cell in cells):
         lines.append(
             f"  {NEW}: the one chosen for that number takes less time than the one of before, which stands elsewhere"
+        )
+    if any(BETTER in cell for cell in cells):
+        lines.append(
+            f"  {BETTER}: what the new mapping gains without the number's change; the row's change comes on top of it"
         )
     rest = len(influences) - len(worth)
     if rest:
@@ -53,5 +59,10 @@ def sensitivity_text(influences: Sequence[Influence], problem: str, cycles: int,
     return "\n".join(lines)
 
 
-def _end(seconds: float, at_end: float | None, is_new: bool) -> tuple[str, str]:
-    return "refused" if at_end is None else f"{100 * (at_end / seconds - 1):+.1f} %", NEW if is_new else ""
+def _end(change: float | None, seconds: float, before: float | None, is_new: bool) -> tuple[str, str]:
+    """The change at an end, and what of its mapping. before: seconds of the device as it is in the better mapping."""
+    if change is None:
+        return "refused", ""
+    if before is None or not is_new or before >= seconds:
+        return f"{100 * change:+.1f} %", NEW if is_new else ""
+    return f"{100 * change:+.1f} %", f"{NEW}, {100 * (before / seconds - 1):+.1f} % {BETTER}"

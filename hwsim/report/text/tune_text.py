@@ -40,7 +40,8 @@ def tune_text(landscape: Landscape) -> str:
     """The report of a search."""
     m, n, k = (count(size) for size in landscape.sizes)
     ranked, stack = landscape.ranked, f" in a stack of {count(math.prod(landscape.lead))}" if landscape.lead else ""
-    looked = f"{plural(len(ranked), 'configuration')} timed, {count(len(landscape.refused))} not legal"
+    looked = f"{plural(len(ranked), 'configuration')} timed, {count(len(landscape.refused))} not legal, of "
+    looked += f"{plural(landscape.combinations, 'combination')} of tiles and options"
     unfinished = "" if landscape.complete else "the search stopped at its budget (--budget): "
     lines = facts(
         [
@@ -147,6 +148,8 @@ def gap_text(landscape: Landscape) -> str:
     if _is_search(landscape):
         name = f"the best of {plural(len(landscape.ranked), 'configuration')}"
         same, beside = f"the default is {name}", f"; {OTHER_TILES}"
+        if not landscape.complete:
+            same = f"none of the first {plural(len(landscape.ranked), 'configuration')} is better than the default"
     else:
         name, same, beside = "the formula's choice", "the formula's choice is as good as the default", ""
     if low == high:

@@ -55,6 +55,8 @@ def changed_rows(changed: ChangedNumbers, *, by_library: bool = False) -> list[t
         rows.append(("  with the mapping of before", *_times(seconds, changed.old_mapping_seconds)))
     if changed.new_mapping_seconds is not None and changed.new_mapping_seconds < seconds:
         rows.append(("  with the new mapping in both", *_times(changed.new_mapping_seconds, later)))
+    if changed.anew_seconds is not None:
+        rows.append(("  with the mapping chosen anew", *_times(seconds, changed.anew_seconds)))
     return rows
 
 
@@ -89,6 +91,13 @@ def about_mapping(changed: ChangedNumbers) -> str:
     """What of a change is the new mapping's, as a sentence; empty where nothing is."""
     if changed.mapping not in NEW:
         return ""
+    if changed.new_mapping_seconds is None and changed.tile is not None:
+        tile, sums = changed.tile, ", with other sums of K" if changed.tile.has_other_sums else ""
+        change = f"{tile.seconds / changed.seconds[0] - 1:+.1%}"
+        return (
+            f"the new mapping does not fit without the change; its tile alone does{sums}: --tile {tile.tile} takes "
+            f"{duration(tile.seconds)} ({change})"
+        )
     if changed.new_mapping_seconds is None:
         return "the new mapping does not fit without the change; hwsim tune looks for the best one that does"
     saved = 1 - changed.new_mapping_seconds / changed.seconds[0]

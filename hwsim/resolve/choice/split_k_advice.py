@@ -1,8 +1,7 @@
 """Advice for a run without split-K: that split-K would be much faster.
 
 A vendor's library uses split-K where C has few tiles; a run here does only on request, because it changes bits. The
-advice covers plans of one product: the others are not GEMMs of a library. The share of the time that it names is of
-simulated programs, as the run's own time is.
+share of the time that the advice names is of simulated programs, as the run's own time is.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWa
     """A list with one notice {"code", "count": number of slices, "message"}, or none. gemm: mapped; options: of the
     mapping, as given.
     """
-    is_single = not isinstance(gemm.plan, Mixed) and gemm.plan.products == 1
-    if not is_single or gemm.decided("split_k") is not None or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
+    is_mixed, is_decided = isinstance(gemm.plan, Mixed), gemm.decided("split_k") is not None
+    if is_mixed or is_decided or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
         return []
-    estimate = dataflow(device).split_k(gemm, device, options)
+    estimate = dataflow(device).split_k(replace(gemm, mapping=None, decisions=()), device, options)
     if estimate is None or estimate.share > estimate.advise_below:
         return []
     best = slices_of_run(gemm, device, options)
@@ -39,7 +38,7 @@ def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWa
         return []
     message = (
         f'K is in one piece: split_k="auto" takes {best.slices} slices and about {best.share:.0%} of the time '
-        "(simulated, without launches); libraries cut K where C has few tiles, and the bits are others then"
+        "(simulated, without launches); the bits are others then"
     )
     return [{"code": CODE, "count": best.slices, "message": message}]
 
