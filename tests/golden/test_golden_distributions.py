@@ -8,7 +8,7 @@ from work import calls
 
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
-from hwsim.golden.distributions import DISTRIBUTIONS, draw
+from hwsim.operands.code_draws import DISTRIBUTIONS, draw
 from hwsim.golden.instructions import Instruction, parse
 
 NAMES = [

@@ -48,9 +48,9 @@ def error_over_exponent(
 ) -> Any:
     """Figure: error of each device, scheme and format where A and B are random, and A's elements times 2^exponent.
 
-    size: rows of A and columns of B. distribution: of the elements, "normal" (N(0, 1)), "uniform" ([-1, 1)) or
-    "positive" ([0, 1)); several are lines or panels. options: of `hwsim.run`. Products that are
-    infinite or NaN are left out. Raises as `hwsim.run` where nothing runs.
+    size: rows of A and columns of B. distribution: of the elements, as `operand_distribution` of `hwsim.run`;
+    several are lines or panels. options: of `hwsim.run`. Products that are infinite or NaN are named below the figure.
+    Raises as `hwsim.run` where nothing runs.
     """
     devices = [device] if isinstance(device, str) else list(device)
     seeds = [seed] if isinstance(seed, int) else list(seed)

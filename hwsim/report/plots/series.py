@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hwsim.analysis.inputs import WORDS
+from hwsim.analysis.inputs import distribution_of
 from hwsim.errors import InputError, nearest
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.studies.sweep_pool import RESULT_COLUMNS
@@ -145,7 +145,7 @@ def shared(rows: Iterable[PlotRow], *, apart: Sequence[str] = ()) -> list[str]:
 def value_text(name: str, value: Any) -> str:
     """A value of a column for a legend: alone where it says what it is, else after the last part of its name."""
     if name == OPERAND_DISTRIBUTION:
-        return WORDS[str(value)]
+        return distribution_of(str(value)).words
     return str(value) if name in TOLD_APART else f"{name.rpartition('.')[2]} {value}"
 
 

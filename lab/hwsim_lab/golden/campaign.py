@@ -20,7 +20,7 @@ import numpy as np
 
 from hwsim.devices import names
 from hwsim.errors import InputError
-from hwsim.golden.distributions import DISTRIBUTIONS, draw
+from hwsim.operands.code_draws import DISTRIBUTIONS, draw
 from hwsim.golden.format import GoldenSet, UnsignedCodes
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select

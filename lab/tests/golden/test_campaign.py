@@ -11,7 +11,7 @@ import pytest
 
 from hwsim._kernels import gemm
 from hwsim.errors import InputError
-from hwsim.golden.distributions import DISTRIBUTIONS
+from hwsim.operands.code_draws import DISTRIBUTIONS
 from hwsim.golden.instructions import parse
 from hwsim.golden.verify import compute
 from hwsim_lab.golden.campaign import Summary, campaign
