@@ -23,6 +23,7 @@ from hwsim.analysis.timed_result import TimedResult
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors, ExactValue
+from hwsim.compute.notices import product_warnings
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
 from hwsim.machines.element_steps import ElementStep
@@ -147,13 +148,14 @@ class Result(TimedResult):
 
     @cached_property
     def warnings(self) -> list[RunWarning]:
-        """Warnings about operands and mapping, as {"code", "count", "message"}; collected on first access."""
-        return self.notices()
+        """Warnings about operands, mapping and product, as {"code", "count", "message"}; collected on first access."""
+        return [*self.notices(), *product_warnings(self.c)]
 
     @cached_property
     def error(self) -> ProductErrors | None:
         """relative_frobenius and max_relative against the exact product; `baseline` has those of a plain fp32 FMA
-        chain.
+        chain; `worst` is the element with the largest relative error: `element`, its indices for `values`, `computed`,
+        `exact`, `ulps`, `condition`. `finite` has the errors without infinite and NaN elements, where there are some.
 
         Computed when first asked for; None without exact.
         """
