@@ -15,6 +15,7 @@ from hwsim.report.table_file import checked_table_path, write_table
 from hwsim.report.text.words import plural
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
+from hwsim.studies.one_problem import two_problems
 from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULT_COLUMNS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_schemes import shown_names
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study
@@ -26,7 +27,7 @@ class SweepTable:
     table of the columns that differ.
 
     columns: asked parameters, then results. computed, cached: points that were run, and those read from the cache.
-    paths: columns that are numbers of devices.
+    paths: columns that are numbers of devices. warnings: what makes rows no answers to one question.
     """
 
     title: str
@@ -35,6 +36,7 @@ class SweepTable:
     computed: int
     cached: int
     paths: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return str(rendered("text of a sweep", self))
@@ -73,6 +75,7 @@ class SweepTable:
             "computed": self.computed,
             "cached": self.cached,
             "refused": self.refused,
+            "warnings": list(self.warnings),
         }
 
 
@@ -157,7 +160,13 @@ def _table(
         _parameters(point, parameters, shown) | {name: rows_by_key[key].get(name) for name in results}
         for key, point in zip(keys, points, strict=True)
     )
-    return SweepTable(study.title, (*parameters, *results), rows, len(tasks), cached, tuple(study.paths))
+    schemes = {point.scheme: objects.get(point.scheme) or point.scheme for point in points}
+    warnings = two_problems(
+        [(point, schemes[point.scheme], rows_by_key[key]) for key, point in zip(keys, points, strict=True)]
+    )
+    return SweepTable(
+        study.title, (*parameters, *results), rows, len(tasks), cached, tuple(study.paths), tuple(warnings)
+    )
 
 
 def _parameters(point: SweepPoint, names: list[str], shown: Mapping[str, str]) -> dict[str, Any]:

@@ -440,3 +440,27 @@ def test_the_verb_takes_distributions_without_a_file(capsys):
     assert main(["sweep", *words, *both]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["operand_distribution"] for row in rows] == ["normal", "positive"]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_rows_of_two_problems_are_named_with_what_makes_them_one(exact, capsys):
+    native = {"scheme": "native", "format": "fp64"}
+    study = {"devices": "a100", "schemes": [native, "ozaki-int8"], "shapes": [[16, 16, 32]], "exact": exact}
+    table = hwsim.sweep(study, jobs=1, cache=False)
+    wide, narrow = (("ozaki-int8", "native (fp64)"), ("native (fp64)", "ozaki-int8"))[not exact]
+    (warning,) = table.warnings
+    assert f"in fp32 for {narrow}" in warning and f"in fp64 for {wide}" in warning and "{input_format: fp64}" in warning
+    assert warning in lead_lines(table) and table.to_dict()["warnings"] == [warning]
+    one = hwsim.sweep(study | {"options": {"input_format": "fp64"}}, jobs=1, cache=False)
+    assert not one.warnings and {row["memory_format"] for row in one.rows} == {"fp64"}
+    shorter = [{"scheme": "native", "format": ["bf16", "fp16"]}, "bf16x9"]  # formats that were asked for, and one only
+    assert not hwsim.sweep(study | {"schemes": shorter}, jobs=1, cache=False).warnings
+
+
+def test_the_verb_warns_of_rows_of_two_problems(capsys, tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "devices: a100\nschemes: [{scheme: native, format: fp64}, ozaki-int8]\nshapes: [[16, 16, 32]]\n"
+    )
+    assert main(["sweep", str(file), "--no-cache", "--jobs", "1"]) == 0
+    assert "hwsim: warning: rows are of different problems" in capsys.readouterr().err

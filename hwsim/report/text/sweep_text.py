@@ -76,7 +76,7 @@ def lead_lines(sweep: SweepTable) -> list[str]:
     Seeds of a point count as their mean. Points of one shape whose errors differ by less than ALIKE have no best one.
     """
     lines = [*_best_lines(sweep, "tflops"), *_best_lines(sweep, "relative_frobenius")]
-    return [*lines, *_rounded(sweep)]
+    return [*lines, *_rounded(sweep), *sweep.warnings]
 
 
 def _best_lines(sweep: SweepTable, name: str) -> list[str]:
