@@ -27,6 +27,7 @@ from hwsim.compute.notices import product_warnings
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
 from hwsim.machines.element_steps import ElementStep
+from hwsim.operands.operand import Operand
 from hwsim.program.ir import Program
 from hwsim.trace.part_of_run import traced
 from hwsim.trace.trace import Trace
@@ -65,7 +66,8 @@ class Result(TimedResult):
     cores that took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the
     zeros of padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and
     timing, and (`schedule`) how well it is known that the vendor's library computes the product in this way.
-    execution: of a program, where its execution gave the bits. call: what `with_numbers` changes.
+    execution: of a program, where its execution gave the bits. call: what `with_numbers` changes. operands: A and B as
+    they lie in memory, before a scheme quantises them.
     """
 
     device: str
@@ -87,6 +89,7 @@ class Result(TimedResult):
     errors: Errors | None = None
     execution: Execution | None = None
     call: ChangeableCall | None = field(default=None, repr=False)
+    operands: tuple[Operand, Operand] | None = field(default=None, repr=False)
 
     @property
     def by_program(self) -> bool:
@@ -238,10 +241,14 @@ class Result(TimedResult):
     @cached_property
     def result_sha256(self) -> str | None:
         """SHA-256 of C's elements, little-endian, row-major."""
-        if self.c is None:
+        return None if self.c is None else _sha256(self.c)
+
+    @cached_property
+    def operands_sha256(self) -> dict[str, str] | None:
+        """SHA-256 of A and of B, as {"a", "b"}: their elements, little-endian, row-major. None without exact."""
+        if self.operands is None or self.c is None:
             return None
-        little = np.ascontiguousarray(self.c).astype(self.c.dtype.newbyteorder("<"), copy=False)
-        return hashlib.sha256(little.tobytes()).hexdigest()
+        return {name: _sha256(side.on_host().codes) for name, side in zip("ab", self.operands, strict=True)}
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the arrays, as plain data ready for JSON."""
@@ -260,6 +267,7 @@ class Result(TimedResult):
             "peak_fraction",
             "phases",
             "error",
+            "operands_sha256",
             "result_sha256",
             "engines",
             "folds",
@@ -305,6 +313,11 @@ class Result(TimedResult):
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""
         return json.dumps(plain(self.to_dict()), indent=indent, allow_nan=False)
+
+
+def _sha256(array: NDArray[Any]) -> str:
+    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    return hashlib.sha256(little.tobytes()).hexdigest()
 
 
 def plain(value: Any) -> Any:

@@ -66,7 +66,7 @@ class WorstElement(Indexed):
     unit roundoff.
     """
 
-    element: tuple[int, ...]
+    element: list[int]
     relative: float
     computed: float
     exact: float

@@ -42,7 +42,7 @@ def worst_element(
             ulps = None
         else:
             ulps = float(np.ldexp(error[at], -last_place(exact[at], about)))
-    return WorstElement(place, float(relative[at]), float(c[place]), float(exact[at]), condition, ulps)
+    return WorstElement(list(place), float(relative[at]), float(c[place]), float(exact[at]), condition, ulps)
 
 
 def finite_errors(exact: AnyArray, c: AnyArray, low: AnyArray | float) -> FiniteErrors | None:

@@ -105,7 +105,7 @@ class _ResiduePlan:
         count = moduli_of(self.kind, options, output)
         most = MOST_MODULI if output == "fp64" else MOST_MODULI_FP32
         if not LEAST_MODULI <= count <= most:
-            wider = "" if output == "fp64" else "; operands of fp64 (input_format) have fp64 results, and result=fp64 too"
+            wider = "" if output == "fp64" else "; operands of fp64 (input_format) have fp64 results"
             raise InputError(
                 f"scheme {name}: moduli = {count}; allowed: {LEAST_MODULI} to {most} for {output} results{wider}"
             )

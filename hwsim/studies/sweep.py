@@ -13,9 +13,9 @@ from hwsim.host.threads import worker_count
 from hwsim.report.notebook import card
 from hwsim.report.table_file import checked_table_path, write_table
 from hwsim.report.text.words import plural
+from hwsim.studies.one_problem import two_problems
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
-from hwsim.studies.one_problem import two_problems
 from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULT_COLUMNS, RESULTS, SweepTask, rows_of
 from hwsim.studies.sweep_schemes import shown_names
 from hwsim.studies.sweep_study import SweepPoint, SweepStudy, read_study

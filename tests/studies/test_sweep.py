@@ -459,8 +459,6 @@ def test_rows_of_two_problems_are_named_with_what_makes_them_one(exact, capsys):
 
 def test_the_verb_warns_of_rows_of_two_problems(capsys, tmp_path):
     file = tmp_path / "study.yaml"
-    file.write_text(
-        "devices: a100\nschemes: [{scheme: native, format: fp64}, ozaki-int8]\nshapes: [[16, 16, 32]]\n"
-    )
+    file.write_text("devices: a100\nschemes: [{scheme: native, format: fp64}, ozaki-int8]\nshapes: [[16, 16, 32]]\n")
     assert main(["sweep", str(file), "--no-cache", "--jobs", "1"]) == 0
     assert "hwsim: warning: rows are of different problems" in capsys.readouterr().err

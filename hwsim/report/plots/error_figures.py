@@ -18,6 +18,7 @@ from hwsim.report.plots.lines import ERROR, over
 from hwsim.report.plots.series import SIZE, PlotRow
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.schemes import Scheme, shown_name
+from hwsim.studies.sweep_pool import UNDEFINED
 
 EXPONENTS = tuple(range(-40, 41, 4))
 EXPONENT_SIZE, EXPONENT_K = 64, 256  # rows of A and columns of B, and K, of the products over the exponent
@@ -86,7 +87,8 @@ def exponent_rows(
     progress: Callable[[float], None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each device, scheme, distribution, seed and exponent; `refused` says why one has no error.
+    """A row for each device, scheme, distribution, seed and exponent; `refused` says why one has no error, and
+    `undefined_elements` how many elements of C are infinite or NaN.
 
     schemes: each with its format (None: the scheme's own) and its options; of these, input_format is the operands'
     own, fp32 or fp64. Raises as `hwsim.run` where all are refused.
@@ -109,9 +111,14 @@ def exponent_rows(
                 error = refusal
                 rows.append(way | {"exponent": exponent, ERROR: None, "refused": " ".join(str(refusal).split())})
                 break
-            value = None if measures is None else measures.get(ERROR)
-            is_drawn = value is not None and np.isfinite(value) and value > 0
-            rows.append(way | {"exponent": exponent, ERROR: value if is_drawn else None, "refused": None})
+            value = None if measures is None else measures.relative_frobenius
+            finite = None if measures is None else measures.finite
+            found = {
+                ERROR: value,
+                "memory_format": "fp64" if dtype == np.float64 else "fp32",
+                UNDEFINED: None if finite is None else finite.undefined,
+            }
+            rows.append(way | {"exponent": exponent, **found, "refused": None})
             if progress is not None:
                 progress((index + (at + 1) / len(exponents)) / len(ways))
     if error is not None and all(row[ERROR] is None for row in rows):

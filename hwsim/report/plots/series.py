@@ -14,7 +14,7 @@ from typing import Any
 from hwsim.analysis.inputs import distribution_of
 from hwsim.errors import InputError, nearest
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
-from hwsim.studies.sweep_pool import RESULT_COLUMNS
+from hwsim.studies.sweep_pool import RESULT_COLUMNS, UNDEFINED
 
 PlotRow = Mapping[str, Any]
 SIZE = "size"  # instead of a column: `size_of`
@@ -47,13 +47,14 @@ class PlotSeries:
     mark: int
     points: tuple[PlotPoint, ...]
 
-    @property
-    def slope(self) -> float | None:
-        """The exponent p of y ~ x^p, by least squares of the logarithms; None for fewer than two positive places."""
+    def slope(self, low: float = 0.0, high: float = math.inf) -> float | None:
+        """The exponent p of y ~ x^p from place `low` to `high`, by least squares of the logarithms; None for fewer than
+        two positive places.
+        """
         pairs = [
             (math.log(point.x), math.log(point.y))
             for point in self.points
-            if isinstance(point.x, float) and point.x > 0 and point.y > 0
+            if isinstance(point.x, float) and point.x > 0 and point.y > 0 and low <= point.x <= high
         ]
         if len({x for x, _ in pairs}) < 2:
             return None
@@ -81,11 +82,13 @@ def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
         if name not in columns and not (name == SIZE and set(SIZES) <= set(columns)):
             known = [*columns, SIZE] if set(SIZES) <= set(columns) else columns
             raise InputError(f"no column {name!r}; there are {', '.join(known)}{nearest(name, known)}")
-    shown = [row for row in listed if row.get(y) is not None and (x == SIZE or row.get(x) is not None)]
+    shown = [row for row in listed if is_drawn(row, y) and (x == SIZE or row.get(x) is not None)]
     if not shown:
-        raise InputError(
-            f"no row has both {x} and {y}: were the points refused, or errors (exact: true) not asked for?"
-        )
+        if any(is_undefined(row, y) for row in listed):
+            why = "elements of C are infinite or NaN, and the points have no error: take smaller operands"
+        else:
+            why = "were the points refused, or errors (exact: true) not asked for?"
+        raise InputError(f"no row has both {x} and {y}: {why}")
     if wrong := next((row[y] for row in shown if isinstance(row[y], str | bool)), None):
         raise InputError(f"column {y} has {wrong!r}; up (y) goes a column of numbers")
     names = varying(shown, columns, x, y)
@@ -116,6 +119,18 @@ def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
     return series
 
 
+def is_drawn(row: PlotRow, y: str) -> bool:
+    """Whether a row has a value of a column that a figure shows: no infinity, no NaN."""
+    value = row.get(y)
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def is_undefined(row: PlotRow, y: str) -> bool:
+    """Whether a row that ran has no finite value of a column: elements of C are infinite or NaN, or the error is."""
+    is_nan = isinstance(row.get(y), float) and not is_drawn(row, y)
+    return not row.get("refused") and (is_nan or (row.get(y) is None and bool(row.get(UNDEFINED))))
+
+
 def has_factors(rows: Iterable[PlotRow], x: str) -> bool:
     """Whether all values of a column are factors of a number in a device file, as "0.5x"."""
     values = [row.get(x) for row in rows if row.get(x) is not None]
@@ -137,7 +152,9 @@ def shared(rows: Iterable[PlotRow], *, apart: Sequence[str] = ()) -> list[str]:
     listed = list(rows)
     parts: list[str] = []
     for name in TOLD_APART:
-        values = {value_text(name, row[name]) for row in listed if row.get(name) is not None}
+        if any(row.get(name) is None for row in listed):
+            continue  # it holds for some of the rows alone
+        values = {value_text(name, row[name]) for row in listed}
         parts += values if len(values) == 1 and name not in apart else []
     return parts
 

@@ -396,6 +396,8 @@ def _hashes(result: Result) -> list[str]:
         ("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"),
         ("device", f"SHA-256 {result.device_sha256}"),
     ]
+    if result.operands_sha256 is not None:
+        pairs += [(name.upper(), f"SHA-256 {digest}") for name, digest in result.operands_sha256.items()]
     if result.result_sha256 is not None:
         pairs.append(("result", f"SHA-256 {result.result_sha256}"))
     return facts(pairs)
