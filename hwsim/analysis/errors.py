@@ -81,8 +81,9 @@ def errors_of(
     with np.errstate(all="ignore"):
         baseline = epilogue.apply(as_fp64(fma_chain(a, b))).astype(np.float32)
         rounding = arithmetic = None
+        low: AnyArray | float = 0.0
         if c.dtype != np.float64 or not c.size:
-            high, low, rows = epilogue.apply(as_fp64(a) @ as_fp64(b)), 0.0, slice(None)
+            high, rows = epilogue.apply(as_fp64(a) @ as_fp64(b)), slice(None)
             if rounded is not None:
                 of_rounded = epilogue.apply(as_fp64(rounded[0]) @ as_fp64(rounded[1]))
                 rounding, arithmetic = errors(high, of_rounded), errors(of_rounded, c)

@@ -31,10 +31,11 @@ def worst_element(
         relative[~np.isfinite(relative)] = 0.0  # an exact zero, and what is not finite
         if not relative.any():
             return None
-        at = np.unravel_index(int(np.argmax(relative)), relative.shape)
-        place = (*(int(index) for index in at[:-2]), int(at[-2]) * (rows.step or 1), int(at[-1]))
-        x, y = (np.broadcast_to(side, (*c.shape[:-2], *side.shape[-2:])) for side in (a, b))
-        products = x[place[:-1]].astype(np.float64) * y[(*place[:-2], slice(None), place[-1])].astype(np.float64)
+        at = tuple(int(index) for index in np.unravel_index(int(np.argmax(relative)), relative.shape))
+        lead, row, column = at[:-2], at[-2] * (rows.step or 1), at[-1]
+        place = (*lead, row, column)
+        x, y = (np.broadcast_to(side, (*c.shape[:-2], *side.shape[-2:]))[lead] for side in (a, b))
+        products = x[row].astype(np.float64) * y[:, column].astype(np.float64)
         condition = float(np.abs(products).sum() / np.abs(products.sum()))
         try:
             about = ml_dtypes.finfo(c.dtype)  # type: ignore[no-untyped-call]

@@ -106,9 +106,8 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
             )
         of_codes = in_memory or (options.scheme.format or of_draw,) * 2
         of_codes = of_codes[0], options.of_scheme.get(FORMAT_B) or of_codes[1]
-        pair = drawn(
-            *(sizes[name] for name in "mnk"), problem.seed, of_draw, problem.operand_distribution, lead, of_codes
-        )
+        m, n, k = (sizes[name] for name in "mnk")
+        pair = drawn(m, n, k, problem.seed, of_draw, problem.operand_distribution, lead, of_codes)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))

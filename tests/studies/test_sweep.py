@@ -462,3 +462,17 @@ def test_the_verb_warns_of_rows_of_two_problems(capsys, tmp_path):
     file.write_text("devices: a100\nschemes: [{scheme: native, format: fp64}, ozaki-int8]\nshapes: [[16, 16, 32]]\n")
     assert main(["sweep", str(file), "--no-cache", "--jobs", "1"]) == 0
     assert "hwsim: warning: rows are of different problems" in capsys.readouterr().err
+
+
+def test_the_best_is_named_for_each_distribution_and_by_what_makes_it_so():
+    both = ["normal", "log-uniform:-20:20"]
+    study = {"devices": "h100", "schemes": ["bf16x9", "bf16x3"], "shapes": [[16, 16, 67]], "exact": True}
+    table = hwsim.sweep(study | {"options": {"operand_distribution": both}}, jobs=1, cache=False)
+    lines = lead_lines(table)
+    (fastest,) = [line for line in lines if line.startswith("fastest")]
+    assert "scheme " in fastest and "operand_distribution" not in fastest  # all of them take as long
+    accurate = [line for line in lines if line.startswith("most accurate")]
+    assert [line.split(":", 1)[0] for line in accurate] == [
+        "most accurate at operand_distribution normal",
+        "most accurate at operand_distribution log-uniform",
+    ]
