@@ -254,6 +254,7 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
         notices=Notices(request, record, operands.pair, dict(resolved.options), program, operands.own_formats),
         errors=errors,
         execution=execution,
+        operands=None if product is None else operands.originals or operands.pair,
         call=ChangeableCall(request.device, None)
         if is_saved
         else ChangeableCall(

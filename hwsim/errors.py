@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-# Common names of number formats, and what hwsim calls them: a suggestion names these where they are allowed.
+# Other names of number formats and distributions, and what hwsim calls them: a suggestion names these where they are
+# allowed.
 ALIASES = {
     "half": ("fp16",),
     "float16": ("fp16",),
@@ -17,6 +18,23 @@ ALIASES = {
     "float64": ("fp64",),
     "fp8": ("e4m3", "e5m2"),
     "float8": ("e4m3", "e5m2"),
+    "gauss": ("normal",),
+    "gaussian": ("normal",),
+    "loguniform": ("log-uniform",),
+    "log_uniform": ("log-uniform",),
+    "exponents": ("log-uniform",),
+    "bits": ("anybits", "finite"),
+    "allbits": ("anybits", "finite"),
+    "all-bits": ("anybits", "finite"),
+    "bit-patterns": ("anybits", "finite"),
+    "rows": ("scaled-rows",),
+    "bad-rows": ("scaled-rows",),
+    "badly-scaled": ("scaled-rows",),
+    "badly-scaled-rows": ("scaled-rows",),
+    "cancelling": ("cancel",),
+    "cancellation": ("cancel",),
+    "denormal": ("subnormal",),
+    "large": ("huge",),
 }
 
 

@@ -23,9 +23,11 @@ from hwsim.analysis.timed_result import TimedResult
 from hwsim.analysis.verdict import Verdict, verdict_of
 from hwsim.analysis.what_if import WhatIf, what_if
 from hwsim.compute.bits import Errors, ExactValue
+from hwsim.compute.notices import product_warnings
 from hwsim.gemm.record import Gemm
 from hwsim.host.renderers import rendered
 from hwsim.machines.element_steps import ElementStep
+from hwsim.operands.operand import Operand
 from hwsim.program.ir import Program
 from hwsim.trace.part_of_run import traced
 from hwsim.trace.trace import Trace
@@ -64,7 +66,8 @@ class Result(TimedResult):
     cores that took part. macs: {"useful", "padded"}: multiply-accumulates of the problem, and those including the
     zeros of padded tiles. traffic_bytes: by link and shared memory. evidence: the weakest level behind numerics and
     timing, and (`schedule`) how well it is known that the vendor's library computes the product in this way.
-    execution: of a program, where its execution gave the bits. call: what `with_numbers` changes.
+    execution: of a program, where its execution gave the bits. call: what `with_numbers` changes. operands: A and B as
+    they lie in memory, before a scheme quantises them.
     """
 
     device: str
@@ -86,6 +89,7 @@ class Result(TimedResult):
     errors: Errors | None = None
     execution: Execution | None = None
     call: ChangeableCall | None = field(default=None, repr=False)
+    operands: tuple[Operand, Operand] | None = field(default=None, repr=False)
 
     @property
     def by_program(self) -> bool:
@@ -147,13 +151,14 @@ class Result(TimedResult):
 
     @cached_property
     def warnings(self) -> list[RunWarning]:
-        """Warnings about operands and mapping, as {"code", "count", "message"}; collected on first access."""
-        return self.notices()
+        """Warnings about operands, mapping and product, as {"code", "count", "message"}; collected on first access."""
+        return [*self.notices(), *product_warnings(self.c)]
 
     @cached_property
     def error(self) -> ProductErrors | None:
         """relative_frobenius and max_relative against the exact product; `baseline` has those of a plain fp32 FMA
-        chain.
+        chain; `worst` is the element with the largest relative error: `element`, its indices for `values`, `computed`,
+        `exact`, `ulps`, `condition`. `finite` has the errors without infinite and NaN elements, where there are some.
 
         Computed when first asked for; None without exact.
         """
@@ -237,10 +242,14 @@ class Result(TimedResult):
     @cached_property
     def result_sha256(self) -> str | None:
         """SHA-256 of C's elements, little-endian, row-major."""
-        if self.c is None:
+        return None if self.c is None else _sha256(self.c)
+
+    @cached_property
+    def operands_sha256(self) -> dict[str, str] | None:
+        """SHA-256 of A and of B, as {"a", "b"}: their elements, little-endian, row-major. None without exact."""
+        if self.operands is None or self.c is None:
             return None
-        little = np.ascontiguousarray(self.c).astype(self.c.dtype.newbyteorder("<"), copy=False)
-        return hashlib.sha256(little.tobytes()).hexdigest()
+        return {name: _sha256(side.on_host().codes) for name, side in zip("ab", self.operands, strict=True)}
 
     def to_dict(self) -> dict[str, Any]:
         """The result without the arrays, as plain data ready for JSON."""
@@ -259,6 +268,7 @@ class Result(TimedResult):
             "peak_fraction",
             "phases",
             "error",
+            "operands_sha256",
             "result_sha256",
             "engines",
             "folds",
@@ -304,6 +314,11 @@ class Result(TimedResult):
     def to_json(self, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that JSON cannot hold (NaN, infinities) are null."""
         return json.dumps(plain(self.to_dict()), indent=indent, allow_nan=False)
+
+
+def _sha256(array: NDArray[Any]) -> str:
+    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    return hashlib.sha256(little.tobytes()).hexdigest()
 
 
 def plain(value: Any) -> Any:

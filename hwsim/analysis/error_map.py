@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.analysis.errors import LinearEpilogue, as_fp64, exact_pair
+from hwsim.analysis.metrics import last_place
 
 CELLS = 64
 
@@ -48,9 +49,8 @@ def error_map(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any], epilogue: Linea
         else:
             high, rows = epilogue.apply(as_fp64(a) @ as_fp64(b)), slice(None)
             error = np.abs(as_fp64(c) - high)
-        last = np.maximum(np.frexp(np.abs(high))[1] - 1, int(about.minexp)) - int(about.nmant)
         is_defined = np.isfinite(error)
-        ulps = np.ldexp(error, -last)[is_defined]
+        ulps = np.ldexp(error, -last_place(high, about))[is_defined]
         scale = np.sqrt(np.mean(np.square(high[np.isfinite(high)])))
         first = np.where(is_defined, error, np.nan).reshape(-1, *error.shape[-2:])[0] / (scale or 1.0)
     blocks, spans = _blocks(first)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hwsim.analysis.exact_product import MOST_SLICES, reference, two_product, two_sum
 from hwsim.analysis.metrics import errors
 from hwsim.analysis.run_records import ProductErrors
+from hwsim.analysis.worst_element import finite_errors, worst_element
 from hwsim.backend.cpu import CPU
 from hwsim.host.threads import worker_count
 from hwsim.numerics.dot_operands import DotOperands
@@ -79,18 +80,38 @@ def errors_of(
     """
     with np.errstate(all="ignore"):
         baseline = epilogue.apply(as_fp64(fma_chain(a, b))).astype(np.float32)
+        rounding = arithmetic = None
+        low: AnyArray | float = 0.0
         if c.dtype != np.float64 or not c.size:
-            exact = epilogue.apply(as_fp64(a) @ as_fp64(b))
-            of_c = errors(exact, c)
-            totals = of_c.relative_frobenius, of_c.max_relative, errors(exact, baseline)
-            if rounded is None:
-                return ProductErrors(*totals)
-            of_rounded = epilogue.apply(as_fp64(rounded[0]) @ as_fp64(rounded[1]))
-            return ProductErrors(*totals, input_rounding=errors(exact, of_rounded), arithmetic=errors(of_rounded, c))
-        high, low, rows = exact_pair(a, b, c.shape, epilogue)
+            high, rows = epilogue.apply(as_fp64(a) @ as_fp64(b)), slice(None)
+            if rounded is not None:
+                of_rounded = epilogue.apply(as_fp64(rounded[0]) @ as_fp64(rounded[1]))
+                rounding, arithmetic = errors(high, of_rounded), errors(of_rounded, c)
+        else:
+            high, low, rows = exact_pair(a, b, c.shape, epilogue)
         of_c, of_baseline = (errors(high, x[..., rows, :], low) for x in (c, baseline))
-    compared = None if high.shape == c.shape else high.shape[-2]
-    return ProductErrors(of_c.relative_frobenius, of_c.max_relative, of_baseline, compared)
+        return ProductErrors(
+            of_c.relative_frobenius,
+            of_c.max_relative,
+            of_baseline,
+            None if high.shape == c.shape else high.shape[-2],
+            rounding,
+            arithmetic,
+            worst_element(a, b, c, high, low, rows),
+            finite_errors(high, c[..., rows, :], low),
+            None if math.isfinite(of_baseline.relative_frobenius) else _why_undefined(a, b, high, c),
+        )
+
+
+def _why_undefined(a: AnyArray, b: AnyArray, exact: AnyArray, c: AnyArray) -> str | None:
+    """Why the errors of the FMA chain are not finite."""
+    if not c.size or not (as_fp64(exact) != 0).any():
+        return None
+    if not all(np.isfinite(as_fp64(x)).all() for x in (a, b)):
+        return "A or B is not finite"
+    if not all(np.isfinite(as_fp64(x).astype(np.float32)).all() for x in (a, b)):
+        return "A or B has values beyond fp32"
+    return "its sums leave fp32"
 
 
 def bytes_needed(elements: int, lead: int, results: int, *, is_fp64: bool) -> int:

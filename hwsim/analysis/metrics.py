@@ -67,6 +67,12 @@ def errors(reference: AnyArray, computed: AnyArray, low: AnyArray | float = 0.0)
     return ErrorNorms(relative_frobenius(reference, computed, low), max_relative(reference, computed, low))
 
 
+def last_place(values: AnyArray, about: Any) -> NDArray[np.int64]:
+    """The exponent of the last place that a format has at values in fp64. about: of the format, as ml_dtypes.finfo."""
+    exponents = np.maximum(np.frexp(np.abs(values))[1] - 1, int(about.minexp)) - int(about.nmant)
+    return np.asarray(exponents, np.int64)
+
+
 def norm(x: AnyArray, order: NormOrder) -> float:
     """A matrix's norm in fp64: 1 (largest column sum of magnitudes), 2 (spectral), inf (largest row sum) or "fro";
     infinite for a matrix that is not finite. The spectral norm of matrices above SMALL is good to a relative LANCZOS.

@@ -60,9 +60,42 @@ class ErrorNorms(Indexed):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class WorstElement(Indexed):
+    """The element with the largest finite relative error, `relative`.
+
+    element: its indices in the C that was computed. computed, exact: its values, as the nearest fp64. ulps: the error
+    in units of the last place that the product's format has at the exact value (None, and no key, of integers).
+    condition: sum |a b| / |sum a b| over its products; a sum in rounding arithmetic can err by about this times the
+    unit roundoff.
+    """
+
+    element: list[int]
+    relative: float
+    computed: float
+    exact: float
+    condition: float
+    ulps: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FiniteErrors(Indexed):
+    """Where some elements are infinite or NaN, in C or exactly: how many of the compared ones these are (`undefined`),
+    how many of them are finite exactly (`overflowed`), and the errors over the other elements.
+    """
+
+    undefined: int
+    overflowed: int
+    elements: int
+    relative_frobenius: float
+    max_relative: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class ProductErrors(Indexed):
     """Errors of a product, and of a plain fp32 FMA chain of the same operands (`baseline`).
 
+    worst: the element with the largest relative error; finite: errors without the elements that are not finite; both
+    None, and no key, where there is none. baseline_note: why the baseline is not finite.
     rows: how many rows of every matrix were compared, where not all were (else None, and no key). input_rounding: where
     the unit takes rounded operands, or a scheme quantises them, the error of their exact product; arithmetic: the error
     of the product relative to that (None, and no key, where nothing is rounded, and of fp64 results).
@@ -74,6 +107,9 @@ class ProductErrors(Indexed):
     rows: int | None = None
     input_rounding: ErrorNorms | None = None
     arithmetic: ErrorNorms | None = None
+    worst: WorstElement | None = None
+    finite: FiniteErrors | None = None
+    baseline_note: str | None = None
 
 
 class TimingState(TypedDict):

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL
+from hwsim.analysis.inputs import HELP, NORMAL
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.option_flags import add_options, given_options, whole
+from hwsim.cli.option_flags import add_options, distribution, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.errors import InputError
@@ -56,9 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--distribution",
         "--operand-distribution",
-        choices=list(DISTRIBUTIONS),
+        type=distribution,
+        metavar="NAME[:NUMBERS]",
         default=NORMAL,
-        help="of random matrices: N(0, 1), uniform in [-1, 1), or uniform in [0, 1) (default normal)",
+        help=f"of random matrices: {HELP} (default {NORMAL})",
     )
     of_verb = [option.name for option in PROBLEM if option.name != SPARSITY]  # sizes and operands are declared above
     add_options(

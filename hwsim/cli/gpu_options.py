@@ -7,8 +7,8 @@ from typing import Any
 
 from hwsim.cli.option_flags import whole
 from hwsim.errors import InputError, nearest
-from hwsim.golden.distributions import DISTRIBUTIONS
 from hwsim.golden.recorder import DEFAULT_WGMMA_N
+from hwsim.operands.code_draws import DISTRIBUTIONS
 
 
 def add_gpu_options(parser: argparse.ArgumentParser, device: str) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS
+from hwsim.analysis.inputs import HELP, NORMAL, distribution_of
 from hwsim.cli.help_text import add_mapping_help, add_scheme_help
 from hwsim.cli.matrices import read_array
 from hwsim.cli.verb_parser import VerbParser, add_flag
+from hwsim.errors import InputError
 from hwsim.gemm.option_types import ADDED, ARRAY, TRUTH, OptionType
 from hwsim.request.declarations import Declared, declared_by_name
 from hwsim.schemes import scheme_of
@@ -58,14 +59,23 @@ def positive(text: str) -> float:
     return value
 
 
+def distribution(text: str) -> str:
+    """A distribution of random matrices, for argparse."""
+    try:
+        distribution_of(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {error}") from None
+    return text
+
+
 def add_distribution(group: Any) -> None:
     """Add --operand-distribution as an axis: it may be repeated."""
-    words = ", ".join(f"{name} ({text})" for name, text in WORDS.items())
     group.add_argument(
         "--operand-distribution",
         action="append",
-        choices=list(DISTRIBUTIONS),
-        help=f"of random matrices: {words}; may be repeated (default {NORMAL})",
+        type=distribution,
+        metavar="NAME[:NUMBERS]",
+        help=f"of random matrices: {HELP}; may be repeated (default {NORMAL})",
     )
 
 

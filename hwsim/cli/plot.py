@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,7 +22,8 @@ from hwsim.errors import HwsimError, InputError, nearest
 from hwsim.report.plot_style import checked_plot_path, save, shaped
 from hwsim.report.plots.bounds import FORMS, error_bound
 from hwsim.report.plots.devices import peaks_by_device
-from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows, over_exponent
+from hwsim.report.plots.error_figures import EXPONENTS, exponent_rows
+from hwsim.report.plots.lines import undefined
 from hwsim.report.text.words import table
 from hwsim.request.declarations import AUTO, OPERAND_DISTRIBUTION
 from hwsim.result import Result, plain
@@ -36,10 +38,11 @@ SMALL = (32, 64, 128, 256, 512)
 EDGE = 64  # rows and columns of the products whose error is drawn over K
 MOST_SEEDS = 1000
 MOST_INCHES = 100
+DRAWN_IN_IT = "; --drawn-in-format draws the operands of every scheme in it"
 PlotRows = list[dict[str, Any]]
 Draw = Callable[[argparse.Namespace, Any], tuple[Any, PlotRows]]
 WAYS = ("device", "scheme", "format")
-LINES = ("y", "slopes", "slope_range", "bound", "bound_format")
+LINES = ("y", "slopes", "bound", "bound_format")
 ERRORS = (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "drawn_in_format", *LINES)
 DEFAULTS = {
     "device": ["h200"],
@@ -95,8 +98,7 @@ def _ways(arguments: argparse.Namespace) -> list[tuple[str, str | None, dict[str
     ways: list[tuple[str, str | None, dict[str, Any]]] = []
     for scheme, form in _formatted(arguments):
         options = _options(scheme, form)
-        is_drawn_in_it = arguments.drawn_in_format and "format" in options
-        ways.append((scheme, form, options | ({"input_format": form} if is_drawn_in_it else {})))
+        ways.append((scheme, form, options | ({"input_format": form} if arguments.drawn_in_format else {})))
     return ways
 
 
@@ -119,15 +121,16 @@ def _is_told(scheme: Scheme) -> bool:
 
 
 def _formatted(arguments: argparse.Namespace) -> list[tuple[str, str | None]]:
-    """The schemes with the formats of --format; one that has no choice and takes one format is alone.
+    """The schemes with the formats of --format; one that has no choice and takes one format is alone, and standard
+    error says so. With --drawn-in-format each has operands of every format.
 
     Raises InputError where a scheme takes several formats and none of those asked for.
     """
     pairs: list[tuple[str, str | None]] = []
     for name in arguments.scheme:
-        if not arguments.format or name == AUTO:
+        if not arguments.format or (name == AUTO and not arguments.drawn_in_format):
             pairs.append((name, None))
-        elif _has_format(name):
+        elif _has_format(name) or arguments.drawn_in_format:
             pairs += product([name], arguments.format)
         else:
             scheme = scheme_of(name)
@@ -138,6 +141,13 @@ def _formatted(arguments: argparse.Namespace) -> list[tuple[str, str | None]]:
                     f"{', '.join(scheme.input_formats)}; give one of these too"
                 )
             pairs += product([name], taken if _is_told(scheme) else [None])
+            if not _is_told(scheme):
+                hint = DRAWN_IN_IT if "drawn_in_format" in KINDS[arguments.kind].takes else ""
+                formats = " ".join(arguments.format)
+                print(
+                    f"hwsim: --format {formats} is not of {name}: its operands are {scheme.input_formats[0]}{hint}",
+                    file=sys.stderr,
+                )
     return pairs
 
 
@@ -149,23 +159,31 @@ def _say_refused(rows: Any) -> None:
         print(f"hwsim: left out: {named} on {device}: {reason}", file=sys.stderr)
 
 
+def _over(rows: PlotRows, x: str, y: str, arguments: argparse.Namespace) -> Any:
+    """The figure of a column over another; standard error names the points that are infinite or NaN."""
+    figure = plots.over(rows, x, y, **_drawn(arguments))
+    if told := undefined(rows, x, y):
+        print(f"hwsim: {told}", file=sys.stderr)
+    return figure
+
+
 def _drawn(arguments: argparse.Namespace) -> dict[str, Any]:
     """How lines are drawn: arguments of hwsim.plots.over."""
     return {
         "bounds": arguments.bound or (),
         "bound_format": arguments.bound_format,
-        "slopes": arguments.slope_range or bool(arguments.slopes),
+        "slopes": arguments.slopes or False,
     }
 
 
 def _error_over_k(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = _rows(arguments, progress, [[EDGE, EDGE, k] for k in arguments.at or DEPTHS], exact=True)
-    return plots.over(rows, "k", arguments.y or "relative_frobenius", **_drawn(arguments)), rows
+    return _over(rows, "k", arguments.y or "relative_frobenius", arguments), rows
 
 
 def _error_over_size(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = _rows(arguments, progress, [[size, size, size] for size in arguments.at or SMALL], exact=True)
-    return plots.over(rows, "size", arguments.y or "relative_frobenius", **_drawn(arguments)), rows
+    return _over(rows, "size", arguments.y or "relative_frobenius", arguments), rows
 
 
 def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
@@ -178,12 +196,12 @@ def _error_over_exponent(arguments: argparse.Namespace, progress: Any) -> tuple[
         progress=progress,
     )
     _say_refused(rows)
-    return over_exponent(rows, **_drawn(arguments)), rows
+    return _over(rows, "exponent", "relative_frobenius", arguments), rows
 
 
 def _tflops_over_size(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
     rows = _rows(arguments, progress, [[size, size, size] for size in arguments.at or SIZES], exact=False)
-    return plots.over(rows, "size", arguments.y or "tflops", **_drawn(arguments)), rows
+    return _over(rows, "size", arguments.y or "tflops", arguments), rows
 
 
 def _tiles(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]:
@@ -260,7 +278,7 @@ def _sweep(arguments: argparse.Namespace, progress: Any) -> tuple[Any, PlotRows]
         raise InputError(f"plot sweep: give {', '.join(missing)} too: plot sweep --study study.yaml --x k --y tflops")
     rows = list(sweep(arguments.study, progress=progress).rows)
     _say_refused(rows)
-    return plots.over(rows, arguments.x, arguments.y, **_drawn(arguments)), rows
+    return _over(rows, arguments.x, arguments.y, arguments), rows
 
 
 KINDS = {
@@ -271,12 +289,12 @@ KINDS = {
     "error-over-exponent": PlotKind(
         "error of devices and schemes over the binary exponent of A's elements (--at: exponents)",
         _error_over_exponent,
-        (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "slopes", "slope_range", "bound", "bound_format"),
+        (*WAYS, OPERAND_DISTRIBUTION, "at", "seeds", "slopes", "bound", "bound_format"),
     ),
     "tflops-over-size": PlotKind(
         "rate of devices and schemes over n of n^3 (--at: values of n)",
         _tflops_over_size,
-        (*WAYS, "at", "y", "slopes", "slope_range"),
+        (*WAYS, "at", "y", "slopes"),
     ),
     "tiles": PlotKind("best cycles of every tile that hwsim tune timed (--at: n of n^3)", _tiles, (*WAYS, "at")),
     "rooflines": PlotKind(
@@ -323,9 +341,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--x", metavar="COLUMN", help="of KIND sweep: the column along, or size (cube root of m n k)")
     parser.add_argument("--y", metavar="COLUMN", help="the column up: relative_frobenius, max_relative, tflops, cycles")
-    parser.add_argument("--slopes", action="store_true", default=None, help="the slope of each line in the legend")
     parser.add_argument(
-        "--slope-range", type=_range, metavar="LOW,HIGH", help="the slope of the points from x = LOW to HIGH alone"
+        "--slopes",
+        nargs="?",
+        const=True,
+        type=_between,
+        metavar="FROM:TO",
+        help="the slope of each line in the legend, over all places along the axis, or from one to another: 1024:16384",
     )
     parser.add_argument(
         "--bound",
@@ -343,16 +365,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
 
 
-def _range(text: str) -> tuple[float, float]:
-    """The ends of a range from LOW,HIGH."""
+def _between(text: str) -> tuple[float, float]:
+    """Two places from FROM:TO."""
     try:
-        low, high = (float(part) for part in text.split(","))
+        low, high = (float(part) for part in text.split(":"))
     except ValueError:
         low = high = 0.0
-    if not low < high:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; allowed: LOW,HIGH, two numbers, the lower one first, as 1024,65536"
-        )
+    if not 0 < low < high < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: FROM:TO, two places above 0, as 1024:16384")
     return low, high
 
 
@@ -394,7 +414,7 @@ def execute(arguments: argparse.Namespace) -> int:
     path = save(shaped(figure, arguments.size, has_title=not arguments.no_title), arguments.out)
     if arguments.json:
         record = {"schema": "hwsim.plot/1", "kind": arguments.kind, "file": str(path), "rows": rows}
-        if arguments.bound or arguments.slopes or arguments.slope_range:
+        if arguments.bound or arguments.slopes:
             record["lines"] = _drawn_lines(figure)
         print(json.dumps(plain(record), allow_nan=False))
     else:

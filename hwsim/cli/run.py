@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from hwsim.analysis.changed_numbers import ChangedNumbers
 from hwsim.analysis.inputs import words_of_draw
 from hwsim.api import run
+from hwsim.cli.expected import differing, expected
 from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
 from hwsim.cli.progress import ProgressBar, is_beside_output, progress_bar
@@ -23,19 +25,26 @@ from hwsim.cli.trace_options import check_trace, gantt_asked_for, most_waited, t
 from hwsim.cli.verb_parser import add_flag
 from hwsim.compute.call import ProductCall
 from hwsim.compute.times import why_no_cycles
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import InputError, MismatchError, UnsupportedError
 from hwsim.host.files import check_outputs, write_whole
 from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.report.page.run_page import run_page
 from hwsim.report.text.run_text import problem_text, run_text
 from hwsim.report.text.values_text import values_text
 from hwsim.report.text.whatif_text import changed_text, roofline_text, what_if_text
-from hwsim.request.declarations import AUTO, CLOCK_BRIEF, DEFAULT_DEVICE, DEFAULT_SCHEME
-from hwsim.result import Result, plain
+from hwsim.request.declarations import (
+    AUTO,
+    CLOCK_BRIEF,
+    DEFAULT_DEVICE,
+    DEFAULT_SCHEME,
+    OPERAND_DISTRIBUTION,
+)
+from hwsim.result import SCHEMA, Result, plain
 from hwsim.trace.trace import FORMATS
 
 #: Options whose output is of cycles.
 BETWEEN_CHANGES = re.compile(r",(?=[^,]*=)")  # the comma of PATH=2x,PATH=2x
+DRAWN = ("seed", OPERAND_DISTRIBUTION)  # options that ask for random operands
 NEED_CYCLES = ("what_if", "trace", "gantt")
 
 
@@ -155,6 +164,14 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         metavar="FILE.json",
         help="write the resolved record: everything that fixes bits and cycles",
     )
+    add_flag(
+        group,
+        "--expect",
+        brief="compare the bits: exit code 1 if others",
+        metavar="SHA256|FILE.json",
+        help="compare the result with a SHA-256, or operands and result with the JSON of another run (hwsim run "
+        "--json); exit code 1 where they differ",
+    )
     add_report(group, "--m 512 --n 512 --k 512")
     add_flag(
         group,
@@ -188,6 +205,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Run, write the files, print the report."""
     _check_files(arguments)
+    wanted = None if arguments.expect is None else expected(arguments.expect)
     a, b = read_pair(arguments.a, arguments.b, takes_stacks=True)
     options = given_options(arguments)
     what: dict[str, Any] = {"exact": not arguments.no_exact, "timing": not arguments.no_timing}
@@ -195,6 +213,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.clock_mhz is not None:
             raise InputError("--clock-mhz: the record says the clock; leave it out beside --gemm")
         what["gemm"] = read_record(arguments.gemm)
+        _say_drawn(arguments, options)
     elif arguments.clock_mhz is not None:
         what["clock_mhz"] = arguments.clock_mhz
     what |= {name: x for name in ("device", "scheme") if (x := getattr(arguments, name)) is not None}
@@ -242,6 +261,12 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         for note in notes:
             print(f"hwsim: {note}", file=sys.stderr)
+    if wanted is not None:
+        told = differing(wanted, result)
+        if told:
+            raise MismatchError(f"--expect {arguments.expect}: {told}")
+        if not arguments.quiet:
+            print(f"hwsim: --expect {arguments.expect}: equal", file=sys.stderr)
     return 0
 
 
@@ -279,8 +304,9 @@ class _Watcher:
 
 def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse output files that could not be written, before the work."""
-    if arguments.out is not None and arguments.no_exact:
-        raise InputError("--out needs the bits: leave out --no-exact")
+    for option in ("out", "expect"):
+        if getattr(arguments, option) is not None and arguments.no_exact:
+            raise InputError(f"--{option} needs the bits: leave out --no-exact")
     for option in ("trace", "gantt"):
         if getattr(arguments, option) and arguments.no_timing:
             raise InputError(f"--{option} needs cycles: leave out --no-timing")
@@ -324,10 +350,23 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
     return f"A and B random {words}, seed {problem.seed}"
 
 
+def _say_drawn(arguments: argparse.Namespace, options: Mapping[str, Any]) -> None:
+    """Warn of a record that is repeated with random operands nobody asked for: it holds none."""
+    asked = arguments.a is not None or arguments.no_exact or any(name in options for name in DRAWN)
+    if not asked and not arguments.quiet:
+        print(
+            "hwsim: warning: a record holds no operands: A and B are drawn anew; give --a and --b, or --seed",
+            file=sys.stderr,
+        )
+
+
 def read_record(path: Path) -> Any:
-    """The record in a JSON file, as plain data. Raises InputError naming the file where it is none."""
+    """The record in a JSON file, as plain data: alone, or in the JSON of a run. Raises InputError naming the file where
+    it is none.
+    """
     text = read_text(path, "record of --gemm", MOST_TABLE_BYTES)
     try:
-        return json.loads(text)
+        record = json.loads(text)
+        return record["gemm"] if isinstance(record, dict) and record.get("schema") == SCHEMA else record
     except (ValueError, RecursionError) as error:
         raise InputError(f"--gemm {path}: not a record as --save-gemm writes it ({error})") from error

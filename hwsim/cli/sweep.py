@@ -105,6 +105,8 @@ def execute(arguments: argparse.Namespace) -> int:
     elif arguments.out is None:
         print(table if sys.stdout.isatty() else table_csv(table.columns, table.rows).removesuffix("\n"))
     if not arguments.quiet:
+        for warning in table.warnings:
+            print(f"hwsim: warning: {warning}", file=sys.stderr)
         for note in dict.fromkeys(row["cost_note"] for row in table.rows if _lacks_costs(row)):
             print(f"hwsim: warning: no joules or no area: {note}", file=sys.stderr)
         where = "" if arguments.out is None else f"wrote {arguments.out}: "

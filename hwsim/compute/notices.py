@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hwsim.analysis.run_records import RunWarning
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.notices import left_out, time_warnings, warnings_of
@@ -53,6 +55,14 @@ class Notices:
             if self.request.library is None:
                 warnings += clipped_tile(self.record, self.request.device, self.request.mapping)
         return warnings
+
+
+def product_warnings(c: Any) -> list[RunWarning]:
+    """The warning about a product without a finite element. c: an array, or None."""
+    if c is None or not c.size or np.isfinite(c).any():
+        return []
+    message = "no element of C is finite: its error says nothing"
+    return [{"code": "nothing_finite", "count": int(c.size), "message": message}]
 
 
 def _widened(own_formats: tuple[str, str], format: str) -> RunWarning:

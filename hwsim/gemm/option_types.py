@@ -247,6 +247,7 @@ OWN_MESSAGE = (
     "elements",
     "mapping",
     "own",
+    "named",
 )  # kinds that say themselves what is allowed
 _BY_TYPE: dict[type, OptionType] = {int: WHOLE, float: NUMBER, bool: TRUTH, str: TEXT}
 

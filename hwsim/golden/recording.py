@@ -19,10 +19,10 @@ import numpy as np
 
 from hwsim.devices import names
 from hwsim.errors import InputError
-from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write_sets
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
+from hwsim.operands.code_draws import DISTRIBUTIONS, draw
 
 
 class Runner(Protocol):

@@ -17,12 +17,12 @@ from hwsim._version import __version__
 from hwsim.devices import choices, example, instruction
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, code_dtype, encode, format_of
-from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write_sets
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recording import stream
 from hwsim.golden.verify import Mma, compute
 from hwsim.numerics.sparsity import group_of
+from hwsim.operands.code_draws import DISTRIBUTIONS, draw
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device

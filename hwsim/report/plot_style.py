@@ -38,12 +38,14 @@ class PlotPanels:
     axes: tuple[Any, ...]
 
     def finish(self, note: str = "") -> Any:
-        """The figure with a legend of all named lines to its right, and a note below."""
+        """The figure with a legend of all panels' lines to its right, where there are several or the line has a label,
+        and a note below.
+        """
         entries: dict[str, Any] = {}
         for axes in self.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 entries.setdefault(label, handle)
-        if entries:
+        if len(entries) > 1 or any(entries):
             width, height = self.figure.get_size_inches()
             wider = LEGEND_INCHES + LETTER_INCHES * max(len(label) for label in entries)
             self.figure.set_size_inches(width + wider, max(height, LEGEND_INCHES + LEGEND_LINE_INCHES * len(entries)))

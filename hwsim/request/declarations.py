@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS
+from hwsim.analysis.inputs import HELP, NORMAL, distribution_of
 from hwsim.backend.by_name import NAMES as ENGINES
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
@@ -56,6 +56,16 @@ def _clock(value: Any) -> float:
         raise ValueError(str(error).rpartition("allowed: ")[2]) from None
 
 
+def _distribution(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a name")
+    try:
+        distribution_of(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
 def _library(value: Any) -> str | LibraryOnDevice:
     if isinstance(value, str | LibraryOnDevice):
         return value
@@ -81,6 +91,7 @@ def _parse_factors(text: str) -> Any:
 FACTORS = OptionType("own", _factors, _parse_factors, "A,B", "Sequence[float]")
 MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
 SCHEDULE = replace(MAPPING, annotation="Schedule | Mapping[str, Any]")
+DISTRIBUTION = OptionType("named", _distribution, str, "NAME[:NUMBERS]", "str")
 LIBRARY_NAME = OptionType("own", _library, str, "NAME|FILE", "str | Path | LibraryOnDevice")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 
@@ -124,10 +135,9 @@ PROBLEM = (
     Option("seed", WHOLE, 0, "seed of random matrices", least=0, brief=RANDOM),
     Option(
         OPERAND_DISTRIBUTION,
-        TEXT,
+        DISTRIBUTION,
         NORMAL,
-        f"distribution of random matrices: {', '.join(f'{name}: {words}' for name, words in WORDS.items())}",
-        choices=tuple(DISTRIBUTIONS),
+        f"distribution of random matrices: {HELP}",
         brief=RANDOM,
     ),
     Option(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.inputs import NORMAL, drawn
+from hwsim.analysis.inputs import NORMAL, distribution_of, drawn
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
@@ -61,6 +61,7 @@ class ProductOperands:
 
 def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
     """A and B of a call. Random ones are drawn in input_format, whatever the scheme; without it, in the scheme's first.
+    Bit fields without an input_format are drawn in the format that is multiplied, where the call says one.
 
     Raises InputError where arrays and sizes disagree.
     """
@@ -97,12 +98,16 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
         of_draw = scheme.input_formats[0] if in_memory is None else common_format(*in_memory)
-        if of_draw == "int16" and problem.operand_distribution != NORMAL:
+        chosen = distribution_of(problem.operand_distribution)
+        if of_draw == "int16" and chosen.name != NORMAL and not chosen.is_of_codes:
             raise InputError(
                 f"operand_distribution = {problem.operand_distribution!r}: random operands of int16 are uniform over "
                 "all values; leave it out, or give A and B"
             )
-        pair = drawn(sizes["m"], sizes["n"], sizes["k"], problem.seed, of_draw, problem.operand_distribution, lead)
+        of_codes = in_memory or (options.scheme.format or of_draw,) * 2
+        of_codes = of_codes[0], options.of_scheme.get(FORMAT_B) or of_codes[1]
+        m, n, k = (sizes[name] for name in "mnk")
+        pair = drawn(m, n, k, problem.seed, of_draw, problem.operand_distribution, lead, of_codes)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))

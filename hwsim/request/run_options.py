@@ -44,8 +44,13 @@ class RunOptions(TypedDict, total=False):
     #: seed of random matrices (at least 0; default: 0)
     seed: int | None
 
-    #: distribution of random matrices: normal: N(0, 1), uniform: uniform in [-1, 1), positive: uniform in [0, 1)
-    #: (normal, uniform, positive; default: normal)
+    #: distribution of random matrices: normal (N(0, 1)), uniform (uniform in [-1, 1)), positive (uniform in [0, 1)),
+    #: log-uniform:LOW:HIGH (numbers +-2^x, x uniform from LOW to HIGH; default -10:10), scaled-rows:E (N(0, 1), each
+    #: row of A and column of B times a power of two from 2^-E to 2^E; default 10), anybits (bit patterns, infinities
+    #: and NaNs among them), finite (finite bit patterns), narrow (numbers with exponents within 3 of 0), spread
+    #: (numbers with exponents within 15 of 0, half of them powers of two), cancel (pairs of products that cancel, but
+    #: for a last place), subnormal (numbers, A subnormal, B as small or for subnormal results), huge (numbers of the
+    #: largest binades) (default: normal)
     operand_distribution: str | None
 
     #: scales of A: fp32 (m or ceil(m/128) or 1, blocks of 128 of K or 1), or codes (uint8): ue8m0 by 32 of K, ue4m3 by

@@ -105,7 +105,10 @@ class _ResiduePlan:
         count = moduli_of(self.kind, options, output)
         most = MOST_MODULI if output == "fp64" else MOST_MODULI_FP32
         if not LEAST_MODULI <= count <= most:
-            raise InputError(f"scheme {name}: moduli = {count}; allowed: {LEAST_MODULI} to {most} for {output} results")
+            wider = "" if output == "fp64" else "; operands of fp64 (input_format) have fp64 results"
+            raise InputError(
+                f"scheme {name}: moduli = {count}; allowed: {LEAST_MODULI} to {most} for {output} results{wider}"
+            )
         if problem.k > kind.longest_k:
             raise InputError(
                 f"scheme {name}: k = {problem.k}; allowed: at most {kind.longest_k}, else sums are inexact"

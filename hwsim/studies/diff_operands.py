@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.inputs import DISTRIBUTIONS, NORMAL, WORDS, drawn
-from hwsim.errors import InputError, nearest
+from hwsim.analysis.inputs import NORMAL, distribution_of, drawn
+from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.operands.operand import operand
 
@@ -17,7 +17,8 @@ AnyArray = NDArray[Any]
 
 def operands_text(seed: int, distribution: str, format: str) -> str:
     """Random operands in words."""
-    words = "over all values" if format_of(format).is_integer else WORDS[distribution]
+    chosen = distribution_of(distribution)
+    words = "over all values" if format_of(format).is_integer and not chosen.is_of_codes else chosen.words
     return f"random {words}, seed {seed}, drawn in {format}"
 
 
@@ -25,17 +26,16 @@ def random_operands(
     m: int, n: int, k: int, *, seed: int = 0, distribution: str = NORMAL, format: str = "fp32"
 ) -> tuple[AnyArray, AnyArray]:
     """A (m, k) and B (k, n) whose elements are numbers of `format`: fp32 values rounded to it, so that nothing rounds
-    them again. Integers are uniform over all their values. fp64 has all bits.
+    them again. Integers are uniform over all their values, or of bit fields. fp64 has all bits.
 
     Arrays are of the format's dtype (tf32: float32). Raises InputError for an unknown distribution or format.
     """
-    if distribution not in DISTRIBUTIONS:
-        names = list(DISTRIBUTIONS)
-        raise InputError(
-            f"distribution: got {distribution!r}; allowed: {', '.join(names)}{nearest(distribution, names)}"
-        )
+    try:
+        chosen = distribution_of(distribution)
+    except InputError as error:
+        raise InputError(f"distribution: got {distribution!r}; allowed: {error}") from None
     fmt = format_of(format)
-    if fmt.is_integer and fmt.name != "int16":
+    if fmt.is_integer and not chosen.is_of_codes and fmt.name != "int16":
         rng = np.random.default_rng(seed)
         low = -(1 << (fmt.bits - 1)) if fmt.signed else 0
         high = low + (1 << fmt.bits)

@@ -182,7 +182,7 @@ def diff(
         n: columns of B.
         k: columns of A.
         seed: of random operands.
-        distribution: of random operands: "normal" (N(0, 1)), "uniform" ([-1, 1)) or "positive" ([0, 1)).
+        distribution: of random operands: "normal", "log-uniform:-20:20", ..., as `operand_distribution` of hwsim.run.
         element: (row, column) whose first difference in K is searched; the largest difference by default.
         input_format: the format of arrays that are codes.
         rows: compare only these rows of C.

@@ -14,6 +14,7 @@ from hwsim.host.threads import worker_count
 from hwsim.report.notebook import card
 from hwsim.report.table_file import checked_table_path, write_table
 from hwsim.report.text.words import plural
+from hwsim.studies.one_problem import two_problems
 from hwsim.studies.sweep_cluster import rows_on_cluster
 from hwsim.studies.sweep_journal import SweepJournal, device_digest, journal_folder, key_of
 from hwsim.studies.sweep_pool import COSTS, ERRORS, RESULT_COLUMNS, RESULTS, SweepTask, rows_of
@@ -27,7 +28,7 @@ class SweepTable:
     table of the columns that differ.
 
     columns: asked parameters, then results. computed, cached: points that were run, and those read from the cache.
-    paths: columns that are numbers of devices.
+    paths: columns that are numbers of devices. warnings: what makes rows no answers to one question.
     """
 
     title: str
@@ -36,6 +37,7 @@ class SweepTable:
     computed: int
     cached: int
     paths: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return str(rendered("text of a sweep", self))
@@ -75,6 +77,7 @@ class SweepTable:
             "computed": self.computed,
             "cached": self.cached,
             "refused": self.refused,
+            "warnings": list(self.warnings),
         }
 
 
@@ -159,7 +162,13 @@ def _table(
         _parameters(point, parameters, shown) | {name: rows_by_key[key].get(name) for name in results}
         for key, point in zip(keys, points, strict=True)
     )
-    return SweepTable(study.title, (*parameters, *results), rows, len(tasks), cached, tuple(study.paths))
+    schemes = {point.scheme: objects.get(point.scheme) or point.scheme for point in points}
+    warnings = two_problems(
+        [(point, schemes[point.scheme], rows_by_key[key]) for key, point in zip(keys, points, strict=True)]
+    )
+    return SweepTable(
+        study.title, (*parameters, *results), rows, len(tasks), cached, tuple(study.paths), tuple(warnings)
+    )
 
 
 def _parameters(point: SweepPoint, names: list[str], shown: Mapping[str, str]) -> dict[str, Any]:

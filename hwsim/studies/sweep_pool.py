@@ -50,7 +50,8 @@ RESULTS = (
     ),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
-ERRORS = ("relative_frobenius", "max_relative")
+UNDEFINED = "undefined_elements"  # of C, infinite or NaN there or exactly: the column is empty where there are none
+ERRORS = ("relative_frobenius", "max_relative", UNDEFINED)
 COSTS = ("joules", "energy_evidence", "area_mm2", "cost_note")
 RESULT_COLUMNS = (*RESULTS, *ERRORS, *COSTS)
 VARIANTS = 64  # devices with other numbers that a process keeps
@@ -109,7 +110,10 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
         of_state = (state["l2"], state["clock_mhz"], state["power_limit_w"], state["launches"])
         row |= dict(zip(STATE, of_state, strict=True))
     row |= _costs(result)
-    return row | {name: float(errors[name]) for name in ERRORS if errors is not None and name in errors}
+    if errors is None:
+        return row
+    undefined = {} if errors.finite is None else {UNDEFINED: errors.finite.undefined}
+    return row | {name: float(errors[name]) for name in ERRORS if name in errors} | undefined
 
 
 def _hbm_bytes(result: Result) -> int | None:

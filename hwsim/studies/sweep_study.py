@@ -12,9 +12,9 @@ from hwsim.datafiles.yaml_text import FileProblem, Mark, Node, from_data, parse,
 from hwsim.devices import load
 from hwsim.devices.numbers import new_values
 from hwsim.errors import ConfigError, HwsimError, InputError, nearest
-from hwsim.gemm.option_types import ARRAY
+from hwsim.gemm.option_types import ARRAY, Option
 from hwsim.host.input_files import read_text
-from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, OWN, Declared, declared_by_name
+from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME, DISTRIBUTION, OWN, Declared, declared_by_name
 from hwsim.schemes import Scheme, is_scheme_file, scheme_of
 from hwsim.studies.sweep_schemes import with_labels
 from hwsim.studies.workload import Workload, merged, onnx_workload, scalesim_workload
@@ -411,5 +411,12 @@ class _Reader:
 
 
 def _has_choice(entries: Sequence[Declared], value: Any) -> bool:
-    """Whether an option names a value among its choices."""
-    return isinstance(value, str) and any(value in (entry.option.choices or ()) for entry in entries)
+    """Whether an option names a value among its choices, or as a distribution."""
+    return isinstance(value, str) and any(_names(entry.option, value) for entry in entries)
+
+
+def _names(option: Option, value: str) -> bool:
+    try:
+        return value in option.choices or (option.type is DISTRIBUTION and option.check(value) == value)
+    except InputError:
+        return False

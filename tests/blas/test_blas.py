@@ -430,3 +430,10 @@ assert np.dot(x, y) == float(exact)
     code, record = run_program([sys.executable, "-c", script], {"device": device, "format": "fp64"})
     assert code == 0
     assert ("ddot", 1000) in [(row["routine"], row["largest_k"]) for row in record.to_dict()["routines"]]
+
+
+def test_the_report_says_what_is_not_seen(tmp_path, capsys):
+    file = tmp_path / "report.json"
+    assert main(["blas", "--device", "h200", "--json", str(file), "--", sys.executable, "-c", "pass"]) == 0
+    assert "products that LAPACK's" in json.loads(file.read_text())["not_seen"]
+    assert "not seen: calls inside one library" in capsys.readouterr().err

@@ -10,9 +10,9 @@ import pytest
 import hwsim
 from hwsim.devices import dot_spec, example, instruction, names
 from hwsim.formats import decode, format_of
-from hwsim.golden.distributions import draw
 from hwsim.golden.instructions import Instruction
 from hwsim.numerics.dot_operands import DotOperands
+from hwsim.operands.code_draws import draw
 from hwsim.report.explain import explain
 from hwsim.report.text.explain_text import binary, explain_text
 from hwsim.report.text.number_text import decimal, hex_float

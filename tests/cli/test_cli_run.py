@@ -64,7 +64,7 @@ def test_json_has_all_keys_and_nothing_else_is_on_stdout(cli):
     assert set(result) >= KEYS
     assert result["schema"] == "hwsim.run/1"
     assert (result["m"], result["n"], result["k"], result["seed"]) == (50, 37, 67, 0)
-    assert set(result["error"]) == {"relative_frobenius", "max_relative", "baseline"}
+    assert set(result["error"]) == {"relative_frobenius", "max_relative", "baseline", "worst"}
     assert set(result["error"]["baseline"]) == {"relative_frobenius", "max_relative"}
     assert 0 < result["error"]["relative_frobenius"] < 1e-6
     assert isinstance(result["cycles"], int)

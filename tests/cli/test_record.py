@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from pathlib import Path
@@ -161,3 +162,51 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     record.write_text(json.dumps(data))
     assert main(["run", "--gemm", str(record)]) == 2
     assert "digest" in capsys.readouterr().err
+
+
+def test_a_colleague_compares_operands_and_bits_with_the_json_of_a_run(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    for name, shape in (("a", (8, 67)), ("b", (67, 16))):
+        np.save(tmp_path / f"{name}.npy", rng.standard_normal(shape).astype(np.float32))
+    arrays = ["--a", str(tmp_path / "a.npy"), "--b", str(tmp_path / "b.npy")]
+    assert main(["run", "--device", "h100", "--format", "bf16", *arrays, "--json", "-q"]) == 0
+    file = tmp_path / "run.json"
+    file.write_text(capsys.readouterr().out)
+    run = json.loads(file.read_text())
+    a = np.load(tmp_path / "a.npy")
+    assert run["operands_sha256"]["a"] == hashlib.sha256(a.astype("<f4").tobytes()).hexdigest()
+    again = ["run", "--gemm", str(file), "--expect"]
+    assert main([*again, str(file), *arrays]) == 0
+    done = capsys.readouterr()
+    assert f"--expect {file}: equal" in done.err and "drawn anew" not in done.err
+    assert main([*again, run["result_sha256"].upper(), *arrays, "-q"]) == 0
+    assert main([*again, str(file)]) == 1
+    said = capsys.readouterr().err
+    assert "a record holds no operands: A and B are drawn anew" in said
+    assert "differs: A has SHA-256" in said and "; B has" in said and "; result has" in said
+    assert main([*again, "0" * 64, *arrays]) == 1
+    assert "differs: result has" in capsys.readouterr().err
+    a[3, 5] = np.nextafter(a[3, 5], np.float32(9))
+    np.save(tmp_path / "a.npy", a)
+    assert main([*again, str(file), *arrays]) == 1
+    assert "differs: A has" in capsys.readouterr().err
+
+
+def test_what_expect_refuses(tmp_path, capsys):
+    other = tmp_path / "other.json"
+    other.write_text('{"schema": "hwsim.sweep/1"}')
+    for value, said in (("abc", "allowed: the 64 hexadecimal digits"), (str(other), "not the JSON of a run with bits")):
+        assert main(["run", "--m", "8", "--n", "8", "--k", "8", "--expect", value]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["run", "--no-exact", "--expect", "0" * 64]) == 2
+    assert "--expect needs the bits" in capsys.readouterr().err
+
+
+def test_a_record_with_random_operands_that_were_asked_for_has_no_warning(tmp_path, capsys):
+    file = tmp_path / "gemm.json"
+    sizes = ["--m", "8", "--n", "8", "--k", "8"]
+    assert main(["run", "--device", "h100", *sizes, "--save-gemm", str(file)]) == 0
+    capsys.readouterr()
+    for more in (["--seed", "0"], ["--no-exact"], ["-q"]):
+        assert main(["run", "--gemm", str(file), *more]) == 0
+        assert "drawn anew" not in capsys.readouterr().err

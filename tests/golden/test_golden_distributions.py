@@ -8,8 +8,8 @@ from work import calls
 
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
-from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.instructions import Instruction, parse
+from hwsim.operands.code_draws import DISTRIBUTIONS, draw
 
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",

@@ -1,6 +1,7 @@
 """Plots: what a reader sees (labels with units, legends, values), files by suffix, and what is refused."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -445,35 +446,6 @@ def test_a_scheme_without_a_format_gets_operands_of_the_format_asked_for(tmp_pat
     assert "scheme ozaki2-int8 takes operands of fp64, fp32; give one of these too" in capsys.readouterr().err
 
 
-def test_slopes_of_a_range_show_the_law_beside_the_floor():
-    """An error that is flat up to K = 256 and grows as K from there."""
-    rows = [row("h100", "native", k, 1e-7 * max(k, 256)) for k in (16, 64, 256, 1024, 4096)]
-    assert legend(plots.error_over_k(rows, slopes=(256, 4096))) == ["slope 1.00 from 256 to 4,096"]
-    assert legend(plots.error_over_k(rows, slopes=(1, 256))) == ["slope 0.00 from 1 to 256"]
-    assert legend(plots.error_over_k(rows, slopes=True)) == ["slope 0.50"]
-    one_place = [line.get_label() for line in plots.error_over_k(rows, slopes=(20, 70)).axes[0].lines]
-    assert not any("slope" in label for label in one_place)
-
-
-def test_the_flag_of_a_slopes_range(tmp_path, capsys):
-    words = ["plot", "error-over-k", "--format", "bf16", "--at", "16", "64", "256", "--json", "-q"]
-    assert main([*words, "--slope-range", "16,64", "--out", str(tmp_path / "x.svg")]) == 0
-    [line] = json.loads(capsys.readouterr().out)["lines"]
-    assert re.fullmatch(r"slope -?\d\.\d\d from 16 to 64", line["label"])
-    assert main([*words, "--slope-range", "64,16", "--out", str(tmp_path / "x.svg")]) == 2
-    assert "allowed: LOW,HIGH, two numbers, the lower one first" in capsys.readouterr().err
-
-
-def test_json_of_exponents_says_why_a_point_is_not_drawn(tmp_path, capsys):
-    words = ["plot", "error-over-exponent", "--device", "h100", "--format", "fp16", "--json", "-q"]
-    assert main([*words, "--at", "0", "16", "--out", str(tmp_path / "x.svg")]) == 0
-    small, large = json.loads(capsys.readouterr().out)["rows"]
-    assert small["relative_frobenius"] > 0 and small["not_drawn"] is None
-    assert large["relative_frobenius"] is None and large["not_drawn"] == "overflow: C has infinities or NaNs"
-    exact = exponent_rows(["h100"], [("native", "fp16", {})], exponents=(0,), size=1, k=1)[0]
-    assert exact["not_drawn"] is None or exact["not_drawn"].startswith("the product is exact")
-
-
 def test_json_has_the_bounds_and_slopes_of_the_figure(tmp_path, capsys):
     words = ["plot", "error-over-k", "--format", "bf16", "--bound", "K u", "--slopes", "--json", "-q"]
     assert main([*words, "--at", "16", "64", "--out", str(tmp_path / "x.svg")]) == 0
@@ -523,3 +495,64 @@ def test_a_bound_has_its_slope_beside_the_lines():
     rows = [{"device": "h200", "k": k, "relative_frobenius": 1e-8 * k} for k in (64, 256)]
     figure = plots.over(rows, "k", "relative_frobenius", bounds=["sqrt(K) u"], slopes=True)
     assert "sqrt(K) u, u = 2^-24 (fp32), slope 0.50" in [line.get_label() for line in figure.axes[0].lines]
+
+
+def test_every_scheme_has_operands_of_the_format_that_they_are_drawn_in(tmp_path, capsys):
+    ways = ["--device", "a100", "--scheme", "bf16x3", "--scheme", "native", "--format", "bf16", "--at", "64"]
+    words = ["plot", "error-over-k", *ways, "--out", str(tmp_path / "x.svg"), "--json", "-q"]
+    assert main([*words, "--drawn-in-format"]) == 0
+    done = capsys.readouterr()
+    rows = json.loads(done.out)["rows"]
+    size = dict.fromkeys("mnk", 64)
+    for row in rows:
+        options = {"format": "bf16"} if row["scheme"] == "native" else {}
+        wanted = hwsim.run(device="a100", scheme=row["scheme"], input_format="bf16", **options, **size).error
+        assert row["relative_frobenius"] == wanted.relative_frobenius and row["memory_format"] == "bf16"
+    assert "is not of bf16x3" not in done.err
+    assert main(words) == 0
+    done = capsys.readouterr()
+    assert "--format bf16 is not of bf16x3: its operands are fp32; --drawn-in-format draws" in done.err
+    assert [row["memory_format"] for row in json.loads(done.out)["rows"]] == ["fp32", "fp32"]
+
+
+def test_the_title_says_the_format_of_the_operands_and_no_format_of_some_rows_alone():
+    rows = [
+        row("a100", scheme, 64, 1e-6, format=form, memory_format="fp32")
+        for scheme, form in (("bf16x3", None), ("native", "bf16"))
+    ]
+    title = plots.error_over_k(rows).axes[0].get_title()
+    assert "A and B in fp32" in title and "bf16" not in title
+    rows[0] |= {"memory_format": "fp64"}
+    assert "A and B in fp64 and fp32" in plots.error_over_k(rows).axes[0].get_title()
+    assert "A and B" not in plots.over([one | {"tflops": 3.0} for one in rows], "k", "tflops").axes[0].get_title()
+
+
+def test_points_that_overflow_are_named(tmp_path, capsys):
+    words = ["plot", "error-over-exponent", "--device", "a100", "--out", str(tmp_path / "x.svg"), "--json", "-q"]
+    ways = ["--scheme", "sgemm-cube", "--scheme", "bf16x9"]
+    assert main([*words, *ways, "--at", "0", "16", "20"]) == 0
+    done = capsys.readouterr()
+    assert "hwsim: not drawn, infinite or NaN: sgemm-cube at 16, 20" in done.err
+    rows = [x for x in json.loads(done.out)["rows"] if x["scheme"] == "sgemm-cube"]
+    assert [x["undefined_elements"] for x in rows] == [None, 64 * 64, 64 * 64]
+    assert main([*words, "--scheme", "sgemm-cube", "--at", "16", "20"]) == 2
+    assert "elements of C are infinite or NaN, and the points have no error" in capsys.readouterr().err
+    figure = plots.over([row("h100", "a", 1, 1.0), row("h100", "b", 2, math.nan)], "k", "relative_frobenius")
+    assert figure.get_supxlabel() == "not drawn, infinite or NaN: b at 2"
+
+
+def test_a_slope_is_of_a_part_of_the_axis_where_asked_for(monkeypatch, tmp_path, capsys):
+    places = (16, 64, 256, 1024, 4096)
+    rows = [row("h100", "native", k, max(1e-6, 1e-6 * k / 256)) for k in places]  # flat, then linear
+    assert legend(plots.error_over_k(rows, slopes=(256, 4096))) == ["slope 1.00 from 256 to 4096"]
+    assert legend(plots.error_over_k(rows, slopes=(16, 256))) == ["slope 0.00 from 16 to 256"]
+    figure = drawn(monkeypatch, tmp_path, "error-over-k", "--at", "16", "64", "--slopes", "16:64")
+    assert "from 16 to 64" in legend(figure)[0]
+    assert main(["plot", "error-over-k", "--slopes", "64:16", "--out", "x.svg"]) == 2
+    assert "'64:16'; allowed: FROM:TO" in capsys.readouterr().err
+
+
+def test_an_error_over_two_values_of_k_has_logarithmic_axes():
+    rows = [row("h100", "native", k, 1e-7 * k) for k in (64, 256)]
+    axes = plots.error_over_k(rows).axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")

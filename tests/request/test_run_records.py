@@ -45,7 +45,7 @@ def test_fields_and_keys_are_the_same(result: hwsim.Result) -> None:
 
 def test_errors_read_as_before(result: hwsim.Result) -> None:
     error = result.error
-    assert error is not None and set(error) == {"relative_frobenius", "max_relative", "baseline"}
+    assert error is not None and set(error) == {"relative_frobenius", "max_relative", "baseline", "worst"}
     assert error["baseline"]["max_relative"] == error.baseline.max_relative
     assert "rows" not in error and error.rows is None and error.get("rows") is None
     sampled = ProductErrors(1e-3, 2e-3, ErrorNorms(1e-4, 2e-4), 7)

@@ -12,7 +12,7 @@ import pytest
 import hwsim
 from hwsim.errors import InputError
 from hwsim.operands.operand import operand
-from hwsim.studies.diff_operands import DISTRIBUTIONS, random_operands
+from hwsim.studies.diff_operands import random_operands
 from hwsim.studies.diff_sizes import size_histogram
 
 SIZES = {"m": 24, "n": 40, "k": 128}
@@ -20,7 +20,7 @@ SIZES = {"m": 24, "n": 40, "k": 128}
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "tf32", "e4m3", "e5m2", "fp64", "int8", "e2m3"])
 def test_operands_are_numbers_of_the_format(name: str) -> None:
-    for distribution in DISTRIBUTIONS:
+    for distribution in ("normal", "uniform", "positive"):
         for side in random_operands(9, 8, 33, seed=3, distribution=distribution, format=name):
             values = side.astype(np.float64)
             wide = operand("A", values).converted(name)

@@ -421,7 +421,9 @@ def test_products_that_do_not_add_up_exactly_are_refused():
         plan_of(scheme, k=longest)
         with pytest.raises(InputError, match=f"k = {longest + 1}; allowed: at most {longest}"):
             plan_of(scheme, k=longest + 1)
-    with pytest.raises(InputError, match="moduli = 14; allowed: 2 to 13 for fp32 results"):
+    with pytest.raises(
+        InputError, match=r"moduli = 14; allowed: 2 to 13 for fp32 results; operands of fp64 \(input_format\)"
+    ):
         plan_of("ozaki2-int8", result="fp32", moduli=14)
 
 

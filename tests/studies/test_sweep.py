@@ -521,3 +521,39 @@ def test_a_row_says_what_its_times_are_of_and_can_be_repeated():
         assert again.state["power_limit_w"] == row["timed_power_limit_w"] == (row["power_limit_w"] or 700)
         if row["split_k"] == 10:
             assert row["chosen_split_k"] == 9
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_rows_of_two_problems_are_named_with_what_makes_them_one(exact, capsys):
+    native = {"scheme": "native", "format": "fp64"}
+    study = {"devices": "a100", "schemes": [native, "ozaki-int8"], "shapes": [[16, 16, 32]], "exact": exact}
+    table = hwsim.sweep(study, jobs=1, cache=False)
+    wide, narrow = (("ozaki-int8", "native (fp64)"), ("native (fp64)", "ozaki-int8"))[not exact]
+    (warning,) = table.warnings
+    assert f"in fp32 for {narrow}" in warning and f"in fp64 for {wide}" in warning and "{input_format: fp64}" in warning
+    assert warning in lead_lines(table) and table.to_dict()["warnings"] == [warning]
+    one = hwsim.sweep(study | {"options": {"input_format": "fp64"}}, jobs=1, cache=False)
+    assert not one.warnings and {row["memory_format"] for row in one.rows} == {"fp64"}
+    shorter = [{"scheme": "native", "format": ["bf16", "fp16"]}, "bf16x9"]  # formats that were asked for, and one only
+    assert not hwsim.sweep(study | {"schemes": shorter}, jobs=1, cache=False).warnings
+
+
+def test_the_verb_warns_of_rows_of_two_problems(capsys, tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text("devices: a100\nschemes: [{scheme: native, format: fp64}, ozaki-int8]\nshapes: [[16, 16, 32]]\n")
+    assert main(["sweep", str(file), "--no-cache", "--jobs", "1"]) == 0
+    assert "hwsim: warning: rows are of different problems" in capsys.readouterr().err
+
+
+def test_the_best_is_named_for_each_distribution_and_by_what_makes_it_so():
+    both = ["normal", "log-uniform:-20:20"]
+    study = {"devices": "h100", "schemes": ["bf16x9", "bf16x3"], "shapes": [[16, 16, 67]], "exact": True}
+    table = hwsim.sweep(study | {"options": {"operand_distribution": both}}, jobs=1, cache=False)
+    lines = lead_lines(table)
+    (fastest,) = [line for line in lines if line.startswith("fastest")]
+    assert "scheme " in fastest and "operand_distribution" not in fastest  # all of them take as long
+    accurate = [line for line in lines if line.startswith("most accurate")]
+    assert [line.split(":", 1)[0] for line in accurate] == [
+        "most accurate at operand_distribution normal",
+        "most accurate at operand_distribution log-uniform",
+    ]

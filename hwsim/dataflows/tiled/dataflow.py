@@ -293,14 +293,10 @@ class TiledDataflow:
             return _KernelChoice(partition, parts, kernels, together.blocking, "estimate", "one kernel is no slower")
         if apart.blocking is None:
             return apart
-        return _KernelChoice(
-            partition,
-            parts_apart,
-            kernels_apart,
-            apart.blocking,
-            "estimate",
-            "one kernel fits none of its tiles as well",
-        )
+        why = f"one kernel for all products: {together.reason}; give a smaller tile=, or see hwsim tune"
+        if together.blocking is not None:
+            why = "one kernel for all products is slower by estimate"
+        return _KernelChoice(partition, parts_apart, kernels_apart, apart.blocking, "estimate", why)
 
     def _choose(
         self, partition: Partition, kernels: Sequence[GemmKernel], lengths: Sequence[int], request: TileRequest

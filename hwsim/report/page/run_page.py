@@ -23,7 +23,14 @@ from hwsim.report.page.style import BUSY, IDLE, OTHER, PALETTE
 from hwsim.report.page.timeline import MOST_TRACED, critical_parts, timeline_parts
 from hwsim.report.page.units import unit_of
 from hwsim.report.text.provenance_text import provenance_rows
-from hwsim.report.text.run_text import ERROR_NAMES, SMALL_SHARE, memory_text, tiles_text, time_facts
+from hwsim.report.text.run_text import (
+    ERROR_NAMES,
+    SMALL_SHARE,
+    error_notes,
+    memory_text,
+    tiles_text,
+    time_facts,
+)
 from hwsim.report.text.whatif_text import WORTH, about_mapping, changed_rows, how_text
 from hwsim.report.text.words import count, data, duration, percent, plural, value
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
@@ -118,7 +125,7 @@ def _errors(result: Result) -> PageSection:
     return PageSection(
         "Error",
         "Each element of C against the exact product: how large the errors are, and where.",
-        [] if error_map is None else error_parts(error_map),
+        [*map(Text, error_notes(result)), *([] if error_map is None else error_parts(error_map))],
     )
 
 

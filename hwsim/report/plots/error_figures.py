@@ -15,9 +15,10 @@ from hwsim.analysis.inputs import NORMAL, drawn
 from hwsim.api import run
 from hwsim.errors import HwsimError
 from hwsim.report.plots.lines import ERROR, over
-from hwsim.report.plots.series import NOT_DRAWN, SIZE, PlotRow
+from hwsim.report.plots.series import SIZE, PlotRow
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.schemes import Scheme, shown_name
+from hwsim.studies.sweep_pool import UNDEFINED
 
 EXPONENTS = tuple(range(-40, 41, 4))
 EXPONENT_SIZE, EXPONENT_K = 64, 256  # rows of A and columns of B, and K, of the products over the exponent
@@ -48,9 +49,9 @@ def error_over_exponent(
 ) -> Any:
     """Figure: error of each device, scheme and format where A and B are random, and A's elements times 2^exponent.
 
-    size: rows of A and columns of B. distribution: of the elements, "normal" (N(0, 1)), "uniform" ([-1, 1)) or
-    "positive" ([0, 1)); several are lines or panels. options: of `hwsim.run`. Products that are
-    infinite or NaN are left out. Raises as `hwsim.run` where nothing runs.
+    size: rows of A and columns of B. distribution: of the elements, as `operand_distribution` of `hwsim.run`;
+    several are lines or panels. options: of `hwsim.run`. Products that are infinite or NaN are named below the figure.
+    Raises as `hwsim.run` where nothing runs.
     """
     devices = [device] if isinstance(device, str) else list(device)
     seeds = [seed] if isinstance(seed, int) else list(seed)
@@ -86,8 +87,8 @@ def exponent_rows(
     progress: Callable[[float], None] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each device, scheme, distribution, seed and exponent; `refused` says why one has no error, `not_drawn`
-    why one that ran has none on a logarithmic axis: an overflow, for example.
+    """A row for each device, scheme, distribution, seed and exponent; `refused` says why one has no error, and
+    `undefined_elements` how many elements of C are infinite or NaN.
 
     schemes: each with its format (None: the scheme's own) and its options; of these, input_format is the operands'
     own, fp32 or fp64. Raises as `hwsim.run` where all are refused.
@@ -109,22 +110,18 @@ def exponent_rows(
             except HwsimError as refusal:
                 error = refusal
                 refused = " ".join(str(refusal).split())
-                rows.append(way | {"exponent": exponent, ERROR: None, NOT_DRAWN: None, "refused": refused})
+                rows.append(way | {"exponent": exponent, ERROR: None, UNDEFINED: None, "refused": refused})
                 break
-            value = None if measures is None else measures.get(ERROR)
-            why = _why_not_drawn(value)
-            rows.append(way | {"exponent": exponent, ERROR: None if why else value, NOT_DRAWN: why, "refused": None})
+            value = None if measures is None else measures.relative_frobenius
+            finite = None if measures is None else measures.finite
+            found = {
+                ERROR: value,
+                "memory_format": "fp64" if dtype == np.float64 else "fp32",
+                UNDEFINED: None if finite is None else finite.undefined,
+            }
+            rows.append(way | {"exponent": exponent, **found, "refused": None})
             if progress is not None:
                 progress((index + (at + 1) / len(exponents)) / len(ways))
     if error is not None and all(row[ERROR] is None for row in rows):
         raise error
     return rows
-
-
-def _why_not_drawn(value: float | None) -> str | None:
-    """Why an error has no place on a logarithmic axis; None where it has one."""
-    if value is None:
-        return "no error is known"
-    if not np.isfinite(value):
-        return "overflow: C has infinities or NaNs"
-    return None if value > 0 else "the product is exact: an error of 0 has no logarithm"

@@ -14,9 +14,21 @@ from hwsim.errors import InputError
 from hwsim.formats import format_of
 from hwsim.report.plot_style import GUIDE, LINES, PlotPanels, line_style, new_panels
 from hwsim.report.plots.bounds import error_bound
-from hwsim.report.plots.series import SIZE, PlotRow, PlotSeries, has_factors, series_of, shared, varying
+from hwsim.report.plots.series import (
+    SIZE,
+    PlotRow,
+    PlotSeries,
+    has_factors,
+    is_undefined,
+    series_of,
+    shared,
+    size_of,
+    value_text,
+    varying,
+)
 
 ERROR = "relative_frobenius"
+ERRORS = (ERROR, "max_relative")
 SEED = "seed"
 #: What a column is, with its unit; another one is called by its name.
 AXIS_LABELS: Mapping[str, str] = {
@@ -48,6 +60,7 @@ SHORT: Mapping[str, str] = {
 }
 TITLE_LETTERS = 60  # in a line
 WIDE = 8.0  # largest over smallest place, from which an axis is logarithmic
+DOUBLED = 2.0  # the same, where a logarithmic error is drawn over K: its law is a line
 LEAST_SPAN = 4.0  # of a logarithmic axis: below, its places have equal labels
 LINEAR = ("tflops", "peak_fraction")
 DEPTH = ("k", SIZE)  # axes along which K grows
@@ -68,12 +81,20 @@ def over(
     Colours tell devices apart, marks and dashes schemes; further parameters that differ give panels. Several seeds of a
     point are its mean, with a band from the least to the largest. bounds: lines to compare with, such as "K u",
     "3 sqrt(K) u" or "2^-16", where u is the unit roundoff of bound_format; K is x. slopes: the exponent p of y ~ x^p in
-    the legend; (LOW, HIGH): of the points from x = LOW to HIGH. Points that were refused are named below. Raises
-    InputError as `hwsim.report.plots.series.series_of`, and for an unknown bound.
+    the legend, of all places, or of the ones from the first to the second number. Points that were refused, or are
+    infinite or NaN, are named below. Raises InputError as `hwsim.report.plots.series.series_of`, and for an unknown
+    bound.
     """
     listed = list(rows)
     series = series_of(listed, x, y)
-    fixed = ", ".join([*shared(listed, apart=(x,)), *_sizes(listed, x), *([] if x == SEED else _seeds(listed))])
+    fixed = ", ".join(
+        [
+            *shared([row for row in listed if not row.get("refused")], apart=(x,)),
+            *(_operands(listed) if y in ERRORS else []),
+            *_sizes(listed, x),
+            *([] if x == SEED else _seeds(listed)),
+        ]
+    )
     heading = title or f"{_name(y)} over {_name(x)}"
     names = list(dict.fromkeys(line.panel for line in series))
     of_file = ", times the file's" if has_factors(listed, x) else ""
@@ -84,12 +105,26 @@ def over(
         above = (colours - line.colour, 0 if is_one_column else marks - line.mark)
         look = line_style(line.colour, line.mark, above)
         _draw(panels.axes[names.index(line.panel)], line, look, slopes)
-    is_log = _scale(panels.axes, series, y)
+    is_log = _scale(panels.axes, series, x, y)
     _draw_bounds(panels, series, x, bounds, bound_format, has_slopes=bool(slopes))
     if is_log:
         _widen(panels.axes[0])
     zeros = _zeros(series) if is_log else ""
-    return panels.finish("\n".join(note for note in (equal_lines(series), zeros, left_out(listed, y)) if note))
+    notes = equal_lines(series), zeros, undefined(listed, x, y), left_out(listed, y)
+    return panels.finish("\n".join(note for note in notes if note))
+
+
+def undefined(rows: Sequence[PlotRow], x: str, y: str) -> str:
+    """One sentence on the points that are infinite or NaN: who they are, and where. Empty where there is none."""
+    rows_without = [row for row in rows if is_undefined(row, y)]
+    names = varying(rows, list(dict.fromkeys(name for row in rows for name in row)), x, y)
+    places: dict[str, dict[str, None]] = {}
+    for row in rows_without:
+        who = ", ".join(value_text(name, row[name]) for name in names if row.get(name) is not None) or "all"
+        at = f"{size_of(row) if x == SIZE else row.get(x)}"
+        places.setdefault(who, {})[at] = None
+    told = "; ".join(f"{who} at {', '.join(at)}" for who, at in places.items())
+    return f"not drawn, infinite or NaN: {told}" if told else ""
 
 
 def left_out(rows: Sequence[PlotRow], y: str) -> str:
@@ -113,10 +148,10 @@ def equal_lines(series: Sequence[PlotSeries]) -> str:
 
 
 def _draw(axes: Any, line: PlotSeries, look: dict[str, Any], slopes: bool | tuple[float, float]) -> None:
-    low_high = slopes if isinstance(slopes, tuple) else ()
-    slope = line.slope(*low_high) if slopes else None
-    fitted = f" from {low_high[0]:,g} to {low_high[1]:,g}" if low_high else ""
-    label = line.label + (f"{', ' if line.label else ''}slope {slope:.2f}{fitted}" if slope is not None else "")
+    between = slopes if isinstance(slopes, tuple) else (0.0, math.inf)
+    slope = line.slope(*between) if slopes else None
+    of_part = f" from {between[0]:g} to {between[1]:g}" if isinstance(slopes, tuple) else ""
+    label = line.label + (f"{', ' if line.label else ''}slope {slope:.2f}{of_part}" if slope is not None else "")
     xs, ys = [point.x for point in line.points], [point.y for point in line.points]
     if any(isinstance(x, str) for x in xs):
         look["linestyle"] = ""
@@ -127,16 +162,17 @@ def _draw(axes: Any, line: PlotSeries, look: dict[str, Any], slopes: bool | tupl
         axes.fill_between(xs, lows, highs, color=look["color"], alpha=0.18, linewidth=0)
 
 
-def _scale(panels: Sequence[Any], series: Sequence[PlotSeries], y: str) -> bool:
+def _scale(panels: Sequence[Any], series: Sequence[PlotSeries], x: str, y: str) -> bool:
     """Choose linear or logarithmic axes, the same for all panels; whether y is logarithmic."""
     xs = [point.x for line in series for point in line.points if isinstance(point.x, float)]
     ys = [point.y for line in series for point in line.points]
     positive = [value for value in ys if value > 0]
-    is_error = y in (ERROR, "max_relative")
+    is_error = y in ERRORS
     spreads = min(ys) > 0 and max(ys) / min(ys) >= WIDE and y not in LINEAR
     is_log = bool(positive) and min(ys) >= 0 and (is_error or spreads)
+    wide = DOUBLED if x in DEPTH and is_log else WIDE
     for axes in panels:
-        if xs and min(xs) > 0 and max(xs) / min(xs) >= WIDE:
+        if xs and min(xs) > 0 and max(xs) / min(xs) >= wide:
             axes.set_xscale("log", base=2 if all(x == int(x) for x in xs) or min(xs) >= 1 else 10)
         elif xs and all(x == int(x) for x in xs):
             axes.xaxis.get_major_locator().set_params(integer=True)
@@ -211,6 +247,12 @@ def _sizes(rows: Sequence[PlotRow], x: str) -> list[str]:
         return []
     fixed = {name: {row.get(name) for row in rows} - {None} for name in ("m", "n", "k")}
     return [f"{name} = {next(iter(values))}" for name, values in fixed.items() if len(values) == 1 and name != x]
+
+
+def _operands(rows: Sequence[PlotRow]) -> list[str]:
+    """The formats in which A and B were, where rows say it."""
+    formats = dict.fromkeys(str(row["memory_format"]) for row in rows if row.get("memory_format") is not None)
+    return [f"A and B in {' and '.join(formats)}"] if formats else []
 
 
 def _seeds(rows: Sequence[PlotRow]) -> list[str]:

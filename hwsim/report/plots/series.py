@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hwsim.analysis.inputs import WORDS
+from hwsim.analysis.inputs import distribution_of
 from hwsim.errors import InputError, nearest
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
-from hwsim.studies.sweep_pool import RESULT_COLUMNS
+from hwsim.studies.sweep_pool import RESULT_COLUMNS, UNDEFINED
 
 PlotRow = Mapping[str, Any]
 SIZE = "size"  # instead of a column: `size_of`
@@ -22,8 +22,7 @@ SIZES = ("m", "n", "k")
 #: Columns that tell series apart, in the order in which a legend names them; further parameters follow.
 TOLD_APART = ("device", "scheme", "format", OPERAND_DISTRIBUTION, "library", "accumulate", "output")
 #: Columns that tell no series apart: repeated runs of one point, and the name of sizes that are columns themselves.
-NOT_DRAWN = "not_drawn"  # why a row has no value of y, in words
-ASIDE = ("seed", "shape", NOT_DRAWN, *RESULT_COLUMNS)
+ASIDE = ("seed", "shape", *RESULT_COLUMNS)
 MOST_PANELS = 12
 FACTOR = re.compile(r"[0-9]*\.?[0-9]+(e-?[0-9]+)?x")
 
@@ -49,8 +48,8 @@ class PlotSeries:
     points: tuple[PlotPoint, ...]
 
     def slope(self, low: float = 0.0, high: float = math.inf) -> float | None:
-        """The exponent p of y ~ x^p from x = low to high, by least squares of the logarithms; None for fewer than two
-        positive places.
+        """The exponent p of y ~ x^p from place `low` to `high`, by least squares of the logarithms; None for fewer than
+        two positive places.
         """
         pairs = [
             (math.log(point.x), math.log(point.y))
@@ -83,11 +82,13 @@ def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
         if name not in columns and not (name == SIZE and set(SIZES) <= set(columns)):
             known = [*columns, SIZE] if set(SIZES) <= set(columns) else columns
             raise InputError(f"no column {name!r}; there are {', '.join(known)}{nearest(name, known)}")
-    shown = [row for row in listed if row.get(y) is not None and (x == SIZE or row.get(x) is not None)]
+    shown = [row for row in listed if is_drawn(row, y) and (x == SIZE or row.get(x) is not None)]
     if not shown:
-        raise InputError(
-            f"no row has both {x} and {y}: were the points refused, or errors (exact: true) not asked for?"
-        )
+        if any(is_undefined(row, y) for row in listed):
+            why = "elements of C are infinite or NaN, and the points have no error: take smaller operands"
+        else:
+            why = "were the points refused, or errors (exact: true) not asked for?"
+        raise InputError(f"no row has both {x} and {y}: {why}")
     if wrong := next((row[y] for row in shown if isinstance(row[y], str | bool)), None):
         raise InputError(f"column {y} has {wrong!r}; up (y) goes a column of numbers")
     names = varying(shown, columns, x, y)
@@ -118,6 +119,18 @@ def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
     return series
 
 
+def is_drawn(row: PlotRow, y: str) -> bool:
+    """Whether a row has a value of a column that a figure shows: no infinity, no NaN."""
+    value = row.get(y)
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def is_undefined(row: PlotRow, y: str) -> bool:
+    """Whether a row that ran has no finite value of a column: elements of C are infinite or NaN, or the error is."""
+    is_nan = isinstance(row.get(y), float) and not is_drawn(row, y)
+    return not row.get("refused") and (is_nan or (row.get(y) is None and bool(row.get(UNDEFINED))))
+
+
 def has_factors(rows: Iterable[PlotRow], x: str) -> bool:
     """Whether all values of a column are factors of a number in a device file, as "0.5x"."""
     values = [row.get(x) for row in rows if row.get(x) is not None]
@@ -139,7 +152,9 @@ def shared(rows: Iterable[PlotRow], *, apart: Sequence[str] = ()) -> list[str]:
     listed = list(rows)
     parts: list[str] = []
     for name in TOLD_APART:
-        values = {value_text(name, row[name]) for row in listed if row.get(name) is not None}
+        if any(row.get(name) is None for row in listed):
+            continue  # it holds for some of the rows alone
+        values = {value_text(name, row[name]) for row in listed}
         parts += values if len(values) == 1 and name not in apart else []
     return parts
 
@@ -147,7 +162,7 @@ def shared(rows: Iterable[PlotRow], *, apart: Sequence[str] = ()) -> list[str]:
 def value_text(name: str, value: Any) -> str:
     """A value of a column for a legend: alone where it says what it is, else after the last part of its name."""
     if name == OPERAND_DISTRIBUTION:
-        return WORDS[str(value)]
+        return distribution_of(str(value)).words
     return str(value) if name in TOLD_APART else f"{name.rpartition('.')[2]} {value}"
 
 

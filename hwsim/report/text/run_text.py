@@ -336,12 +336,47 @@ def _errors(result: Result) -> list[str]:
             (f"  {how} to {result.gemm.single.a_pieces[0].format}", _error(rounding), "none"),
             ("  arithmetic", _error(arithmetic), rows[0][2]),
         ]
+    if errors.finite is not None and errors.finite.elements:
+        rows += [
+            (f"of the {plural(errors.finite.elements, 'finite element')}: {words}", _error(errors.finite[key]), "")
+            for key, words in ERROR_NAMES.items()
+        ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
     sampled = f", {errors['rows']} rows" if "rows" in errors else ""
     return [
         f"error against {reference}{sampled}",
         *table(rows, ("", result.scheme, "fp32 FMA chain"), right=(1, 2)),
+        *(f"  {note}" for note in error_notes(result)),
     ]
+
+
+def error_notes(result: Result) -> list[str]:
+    """Sentences on the error: the worst element and how to follow it, elements that are not finite, and a baseline
+    without a number.
+    """
+    errors = result.error
+    if errors is None:
+        return []
+    notes = []
+    if errors.worst is not None and result.c is not None:
+        worst = errors.worst
+        place = ",".join(map(str, worst.element))
+        ulps = "" if worst.ulps is None else f", {worst.ulps:,.4g} ulp off"
+        notes.append(
+            f"largest error: C[{place}] = {worst.computed:.9g}, exactly {worst.exact:.9g}{ulps}; "
+            f"condition of its sum {worst.condition:,.4g}"
+        )
+        if result.values is None and result.c.shape[-2:] == (result.m, result.n):
+            notes.append(f"how it came about: the same command with --values {place}")
+    if errors.finite is not None:
+        finite = errors.finite
+        notes.append(
+            f"{plural(finite.undefined, 'element')} without an error, infinite or NaN; the exact result of "
+            f"{count(finite.overflowed)} is finite"
+        )
+    if errors.baseline_note is not None:
+        notes.append(f"fp32 FMA chain undefined: {errors.baseline_note}")
+    return notes
 
 
 def _error(number: float) -> str:
@@ -394,6 +429,8 @@ def _hashes(result: Result) -> list[str]:
         ("hwsim", f"{result.hwsim_version}, kernel {result.kernel}"),
         ("device", f"SHA-256 {result.device_sha256}"),
     ]
+    if result.operands_sha256 is not None:
+        pairs += [(name.upper(), f"SHA-256 {digest}") for name, digest in result.operands_sha256.items()]
     if result.result_sha256 is not None:
         pairs.append(("result", f"SHA-256 {result.result_sha256}"))
     return facts(pairs)

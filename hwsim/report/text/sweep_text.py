@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hwsim.report.text.words import cell_text, count, duration, facts, plural, table
-from hwsim.request.declarations import DEFAULT_SCHEME
+from hwsim.request.declarations import DEFAULT_SCHEME, OPERAND_DISTRIBUTION
 
 if TYPE_CHECKING:
     from hwsim.studies.sweep import SweepTable
@@ -87,24 +87,30 @@ def lead_lines(sweep: SweepTable) -> list[str]:
     Seeds of a point count as their mean. Points of one shape whose errors differ by less than ALIKE have no best one.
     """
     lines = [*_best_lines(sweep, "tflops"), *_best_lines(sweep, "relative_frobenius")]
-    return [*lines, *_rounded(sweep)]
+    return [*lines, *_rounded(sweep), *sweep.warnings]
 
 
 def _best_lines(sweep: SweepTable, name: str) -> list[str]:
     """The best points in a column: the highest rates, or the smallest errors."""
     is_error = name == "relative_frobenius"
     words = "most accurate" if is_error else "fastest"
+    apart = (*SIZES, OPERAND_DISTRIBUTION) if is_error else SIZES  # which operands there are is no choice
     shapes: dict[tuple[Any, ...], list[tuple[float, dict[str, Any]]]] = {}
     for row in _means(sweep, name):
-        shapes.setdefault(tuple(row.get(side) for side in SIZES), []).append((float(row[name]), row))
+        shapes.setdefault(tuple(row.get(side) for side in apart), []).append((float(row[name]), row))
     if sum(len(points) for points in shapes.values()) < 2:
         return []
     varied = [column for column in sweep.parameters if len({str(row.get(column)) for row in sweep.rows}) > 1]
     lines = []
     for points in islice(shapes.values(), MOST_SHAPES):
         value, best = (min if is_error else max)(points, key=lambda point: point[0])
-        others = [column for column in varied if column not in (SEED, *SIZES, "shape")]
-        at = [column for column in varied if column in (*SIZES, "shape") and best.get(column) is not None]
+        equal = [row for other, row in points if other == value]
+        others = [
+            column
+            for column in varied
+            if column not in (SEED, *apart, "shape") and len({str(row.get(column)) for row in equal}) == 1
+        ]
+        at = [column for column in varied if column in (*apart, "shape") and best.get(column) is not None]
         shape = f" at {', '.join(f'{column} {shown(best[column])}' for column in at)}" if at else ""
         number = f"{value:.3e}" if is_error else f"{value:,.4g} TFLOP/s"
         point = ", ".join(f"{column} {shown(best[column])}" for column in others if best.get(column) is not None)

@@ -20,7 +20,6 @@ import numpy as np
 
 from hwsim.devices import names
 from hwsim.errors import InputError
-from hwsim.golden.distributions import DISTRIBUTIONS, draw
 from hwsim.golden.format import GoldenSet, UnsignedCodes
 from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
@@ -28,6 +27,7 @@ from hwsim.golden.recording import Runner, command_line, device_name, stream, to
 from hwsim.golden.verify import Mismatch, Mma, compute, describe
 from hwsim.host.files import make_folder, write_text
 from hwsim.host.threads import worker_count
+from hwsim.operands.code_draws import DISTRIBUTIONS, draw
 
 #: Most results of one batch: large enough that the GPU's call costs little, small enough to share the work out.
 BATCH_RESULTS = 1 << 20

@@ -26,11 +26,11 @@ import numpy as np
 from hwsim._kernels import gemm, variant
 from hwsim.devices import dot_spec, load
 from hwsim.errors import HwsimError, UnsupportedError
-from hwsim.golden.distributions import DISTRIBUTIONS
 from hwsim.golden.recorder import Recorder, build, driver_version, select
 from hwsim.golden.recording import command_line, record, today
 from hwsim.golden.verify import all_sets, compute
 from hwsim.numerics.units import DotSpec
+from hwsim.operands.code_draws import DISTRIBUTIONS
 from hwsim_lab.golden.campaign import Summary, campaign
 from hwsim_lab.golden.questions import QUESTIONS, write_questions
 

@@ -11,9 +11,9 @@ import pytest
 
 from hwsim._kernels import gemm
 from hwsim.errors import InputError
-from hwsim.golden.distributions import DISTRIBUTIONS
 from hwsim.golden.instructions import parse
 from hwsim.golden.verify import compute
+from hwsim.operands.code_draws import DISTRIBUTIONS
 from hwsim_lab.golden.campaign import Summary, campaign
 
 sys.path.append(str(Path(__file__).parents[3] / "tests" / "golden"))
