@@ -52,8 +52,8 @@ class Notices:
         if self.program is not None and self.record.mapping is not None:
             warnings += advice(self.record, self.request.device, self.request.mapping)
             warnings += idle_cores(self.record, self.program, self.request.device, self.request.mapping)
-            if self.request.library is None:
-                warnings += clipped_tile(self.record, self.request.device, self.request.mapping)
+            if self.record.library is None:
+                warnings += clipped_tile(self.record, self.request.device)
         return warnings
 
 

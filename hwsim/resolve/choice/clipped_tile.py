@@ -6,8 +6,7 @@ there instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hwsim.analysis.run_records import RunWarning
 from hwsim.dataflows.instructions import Instructions
@@ -21,11 +20,10 @@ if TYPE_CHECKING:
 CODE = "tile_beyond_c"
 
 
-def clipped_tile(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWarning]:
-    """A list with one notice {"code", "count": elements of the tile beyond C, "message"}, or none. gemm: mapped;
-    options: of the mapping, as given.
-    """
-    if options.get(TILE_OPTION.name) is None or gemm.mapping is None:
+def clipped_tile(gemm: Gemm, device: Device) -> list[RunWarning]:
+    """A list with one notice {"code", "count": elements of the tile beyond C, "message"}, or none. gemm: mapped."""
+    decision = gemm.decided(TILE_OPTION.name)
+    if decision is None or decision.by != "user" or gemm.mapping is None:
         return []
     tile, problem = gemm.mapping.kernels[0].tile, gemm.problem
     rows, cols = Instructions(device).smallest(gemm.unit)
