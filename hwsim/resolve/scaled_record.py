@@ -66,8 +66,8 @@ def _whole_blocks(schedule: Schedule, k: int, block: int) -> Schedule:
 def block_scaled_instruction(
     device: Device, a: str, b: str, scale: OperandScale, own_formats: tuple[str, str] | None = None
 ) -> str:
-    """The widest instruction for operands of these formats with such scales. own_formats: of A and B as
-    they came, where the unit's are wider. Raises UnsupportedError without one.
+    """The widest instruction for operands of these formats with such scales. own_formats: those that A and B came
+    in, where the unit's are wider. Raises UnsupportedError without one.
     """
     fitting: list[tuple[int, str]] = []
     known = set()
