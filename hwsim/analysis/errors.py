@@ -94,12 +94,12 @@ def errors_of(
             of_c.relative_frobenius,
             of_c.max_relative,
             of_baseline,
-            None if high.shape == c.shape else high.shape[-2],
-            rounding,
-            arithmetic,
-            worst_element(a, b, c, high, low, rows),
-            finite_errors(high, c[..., rows, :], low),
-            None if math.isfinite(of_baseline.relative_frobenius) else _why_undefined(a, b, high, c),
+            rows=None if high.shape == c.shape else high.shape[-2],
+            input_rounding=rounding,
+            arithmetic=arithmetic,
+            worst=worst_element(a, b, c, high, low, rows),
+            finite=finite_errors(high, c[..., rows, :], low),
+            baseline_note=None if math.isfinite(of_baseline.relative_frobenius) else _why_undefined(a, b, high, c),
         )
 
 

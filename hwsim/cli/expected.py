@@ -40,8 +40,8 @@ def expected(text: str) -> Mapping[str, str]:
 def differing(wanted: Mapping[str, str], result: Result) -> str:
     """What differs between the sums and a result, with what the result has; empty where all are equal."""
     operands = result.operands_sha256 or {}
-    found = {"A": operands.get("a"), "B": operands.get("b"), "result": result.result_sha256}
+    sums = {"A": operands.get("a"), "B": operands.get("b"), "result": result.result_sha256}
     others = [
-        f"{name} has SHA-256 {found[name]}, not {digest}" for name, digest in wanted.items() if found[name] != digest
+        f"{name} has SHA-256 {sums[name]}, not {digest}" for name, digest in wanted.items() if sums[name] != digest
     ]
     return f"differs: {'; '.join(others)}" if others else ""

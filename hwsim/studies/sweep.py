@@ -165,7 +165,13 @@ def _table(
         [(point, schemes[point.scheme], rows_by_key[key]) for key, point in zip(keys, points, strict=True)]
     )
     return SweepTable(
-        study.title, (*parameters, *results), rows, len(tasks), cached, tuple(study.paths), tuple(warnings)
+        study.title,
+        (*parameters, *results),
+        rows,
+        len(tasks),
+        cached,
+        paths=tuple(study.paths),
+        warnings=tuple(warnings),
     )
 
 

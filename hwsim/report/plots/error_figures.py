@@ -113,12 +113,12 @@ def exponent_rows(
                 break
             value = None if measures is None else measures.relative_frobenius
             finite = None if measures is None else measures.finite
-            found = {
+            outcome = {
                 ERROR: value,
                 "memory_format": "fp64" if dtype == np.float64 else "fp32",
                 UNDEFINED: None if finite is None else finite.undefined,
             }
-            rows.append(way | {"exponent": exponent, **found, "refused": None})
+            rows.append(way | {"exponent": exponent, **outcome, "refused": None})
             if progress is not None:
                 progress((index + (at + 1) / len(exponents)) / len(ways))
     if error is not None and all(row[ERROR] is None for row in rows):
