@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwsim._version import __version__
 from hwsim.errors import InputError
 from hwsim.host.renderers import rendered
 from hwsim.host.threads import worker_count
@@ -69,6 +70,7 @@ class SweepTable:
         """As plain data ready for JSON."""
         return {
             "schema": "hwsim.sweep/1",
+            "hwsim_version": __version__,
             "title": self.title,
             "columns": list(self.columns),
             "rows": list(self.rows),
@@ -168,8 +170,8 @@ def _table(
         study.title,
         (*parameters, *results),
         rows,
-        len(tasks),
-        cached,
+        computed=len(tasks),
+        cached=cached,
         paths=tuple(study.paths),
         warnings=tuple(warnings),
     )

@@ -109,16 +109,17 @@ def exponent_rows(
                 measures = run(scaled, b, device=device, scheme=scheme, timing=False, **named).error
             except HwsimError as refusal:
                 error = refusal
-                rows.append(way | {"exponent": exponent, ERROR: None, "refused": " ".join(str(refusal).split())})
+                refused = " ".join(str(refusal).split())
+                rows.append(way | {"exponent": exponent, ERROR: None, UNDEFINED: None, "refused": refused})
                 break
             value = None if measures is None else measures.relative_frobenius
             finite = None if measures is None else measures.finite
-            outcome = {
+            values = {
                 ERROR: value,
                 "memory_format": "fp64" if dtype == np.float64 else "fp32",
                 UNDEFINED: None if finite is None else finite.undefined,
             }
-            rows.append(way | {"exponent": exponent, **outcome, "refused": None})
+            rows.append(way | {"exponent": exponent, **values, "refused": None})
             if progress is not None:
                 progress((index + (at + 1) / len(exponents)) / len(ways))
     if error is not None and all(row[ERROR] is None for row in rows):
