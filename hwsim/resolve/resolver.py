@@ -23,6 +23,7 @@ from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.planned import Planned
 from hwsim.gemm.record import By, Decision, Gemm
 from hwsim.gemm.schedule import Schedule, has_integer_epilogue
+from hwsim.gemm.summation import Chain, Reduction
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.providers import known_libraries
 from hwsim.operands.operand import Operand
@@ -321,6 +322,14 @@ def _lengths(slices: tuple[int, ...]) -> str:
     return f"{first[0]}, the last of {last}" if len(set(first)) == 1 else f"{min(slices)} to {max(slices)}"
 
 
+def _sum_words(sum_of_parts: Chain | Reduction) -> str:
+    """A sum that is written out, in words."""
+    if isinstance(sum_of_parts, Chain):
+        return "one chain"
+    order = sum_of_parts.order if isinstance(sum_of_parts.order, str) else "in the order of their indices"
+    return f"{len(sum_of_parts.parts)} parts of K, {order}, through {sum_of_parts.level}"
+
+
 def _order(gemm: Gemm) -> str:
     """The order of summation over K, in words."""
     schedule, k = gemm.schedule, gemm.problem.k
@@ -328,6 +337,12 @@ def _order(gemm: Gemm) -> str:
     words = []
     if len(slices) > 1:
         words.append(f"{len(slices)} slices of K of {_lengths(slices)}")
+    if schedule.sum is not None:
+        words.append(_sum_words(schedule.sum))
+    if schedule.regions:
+        kinds = sorted({_sum_words(region.sum) for region in schedule.regions})
+        count = len(schedule.regions)
+        words.append(f"{count} region{'s' * (count > 1)} of C: {'; '.join(kinds)}")
     if schedule.promotion_k is not None:
         words.append(f"runs of {schedule.promotion_k} of K, added outside the unit")
     if schedule.k_permutation is not None:

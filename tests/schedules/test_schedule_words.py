@@ -99,3 +99,16 @@ def test_parts_of_another_kind_are_refused_where_they_are_made(make: Any) -> Non
 def test_an_error_of_regions_shows_their_form(given: Any) -> None:
     with pytest.raises(InputError, match=re.escape('{"is": "Region", "rows": {"is": "Range", "start": 0')):
         Schedule.from_dict({"regions": given})
+
+
+def test_the_record_says_what_a_written_out_sum_is() -> None:
+    region = {"is": "Region", "rows": RANGE | {"stop": 16}, "cols": RANGE | {"stop": 16}, "sum": TREE}
+    tree = "2 parts of K, pairwise, through workspace"
+    for schedule, words in (
+        ({"regions": [region]}, f"1 region of C: {tree}"),
+        ({"regions": [region, region | {"sum": CHAIN}]}, f"2 regions of C: {tree}; one chain"),
+        ({"sum": TREE}, tree),
+        ({}, "one chain in order of K"),
+    ):
+        decided = hwsim.run(**CALL, schedule=schedule).gemm.decided("order of summation")
+        assert decided is not None and decided.value == words
