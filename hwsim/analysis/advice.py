@@ -33,7 +33,7 @@ HALF = 0.5  # of the time: only a part that is busy for longer can be what is le
 NARROW_BITS = 16  # of an operand, whose format C may have too
 TIMING = ".timing."  # of an instruction, in the path of a number
 LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
-APART = 0.1  # of a program's time: by more, its shares say nothing of a library's recorded time
+APART = 0.1  # of a program's time: by more, its shares say nothing of a library's fitted time
 MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
 
 
@@ -90,7 +90,7 @@ def advice_on(times: Times, shares: TimeShares, in_output: InOutput | None = Non
     """Changes worth a try: first of the call, then of the device, the largest gain first. in_output: the times of the
     call with C in another format.
 
-    Of a library's call whose recorded time is far from the program's, only what follows from recorded times.
+    Of a library's call whose fitted time is far from the program's, only what follows from fitted times.
     """
     of_program = () if is_apart(times) else (*_of_mapping(times, shares), *_of_numbers(times, shares))
     items = (*of_program, *_of_library(times, shares), *_of_output(times, in_output))
@@ -135,7 +135,7 @@ def _idle(shares: TimeShares) -> float:
 
 def _of_library(times: Times, shares: TimeShares) -> Iterator[Advice]:
     """A kernel of one's own where a library's leaves cores without a tile. It is named without a percentage: how much
-    of the recorded time is lost is not known.
+    of the fitted time is lost is not known.
     """
     gemm = None if times.program is None else times.program.gemm
     idle = max((row.idle_cores for row in times.occupancy), default=0)

@@ -25,7 +25,7 @@ class Times:
     """Times of all matrices of a batch; fields as in hwsim.result.Result. Empty, with a note, where there are none.
 
     program, chip, timed, unit, l2: what they were taken from (one program, at the clock under load, with L2 in that
-    state before it), for traces. by_library: seconds, tflops and peak_fraction are with recorded times of a library's
+    state before it), for traces. by_library: seconds, tflops and peak_fraction are with fitted times of a library's
     kernels; all else is the program's.
     """
 
@@ -58,7 +58,7 @@ class Times:
 
     @property
     def beside_program(self) -> float:
-        """By which share of the program's time a library's recorded time is longer, below 0 where it is shorter.
+        """By which share of the program's time a library's fitted time is longer, below 0 where it is shorter.
 
         0 where the time is the program's.
         """

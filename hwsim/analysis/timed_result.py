@@ -31,7 +31,7 @@ class TimedResult:
 
     @property
     def seconds(self) -> float | None:
-        """Cycles divided by the core clock, or with a library by recorded times of its kernels (docs/library.md)."""
+        """Cycles divided by the core clock, or with a library by fitted times of its kernels (docs/library.md)."""
         return self.times.seconds
 
     @property

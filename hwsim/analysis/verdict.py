@@ -218,21 +218,21 @@ def part_words(part: PartUse) -> str:
 
 
 def _beside_program(times: Times, shares: TimeShares) -> list[str]:
-    """How far a library's recorded time is from the program's, whose shares these are; and what of it is known."""
+    """How far a library's fitted time is from the program's, whose shares these are; and what of it is known."""
     share = times.beside_program
     apart = "as long" if abs(share) < WORTH_SAYING / 2 else f"{_percent(abs(share))} {'more' if share > 0 else 'less'}"
-    words = f"the shares are of the program's cycles; the library's recorded time is {apart}, and cannot be divided"
+    words = f"the shares are of the program's cycles; the library's fitted time is {apart}, and cannot be divided"
     if not is_apart(times):
         return [words]
     crossed = next((part.share for part in shares.parts if part.kind == "DRAM"), 0.0) / (1 + share)
-    of_bytes = f"; the bytes of DRAM take {_percent(crossed)} of the recorded time" if crossed >= WORTH_SAYING else ""
+    of_bytes = f"; the bytes of DRAM take {_percent(crossed)} of the fitted time" if crossed >= WORTH_SAYING else ""
     return [words, f"no change of the program is advised, as the two times differ by more than 10 %{of_bytes}"]
 
 
 def _without_cycles(times: Times) -> Verdict:
     if times.seconds is not None:
         share = "" if times.peak_fraction is None else f": {_percent(times.peak_fraction)} of the peak rate"
-        text = f"recorded time of the library's kernel{share}; without a program it cannot be divided"
+        text = f"fitted time of the library's kernel{share}; without a program it cannot be divided"
     else:
         text = f"no verdict on the time: {times.note}"
     return Verdict("unknown", None, {}, (), (text,))

@@ -208,7 +208,7 @@ def library_call(
     count: int = 1,
     is_of_a_scheme: bool = False,
 ) -> LibraryCall:
-    """The call for one product. timed_otherwise: options with which recorded times do not stand for it. count: of
+    """The call for one product. timed_otherwise: options with which fitted times do not stand for it. count: of
     such calls.
 
     Raises UnsupportedError where the library has no such call, or its choice is not known.
@@ -222,7 +222,7 @@ def library_call(
         text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
     elif is_recorded:
-        why = f"recorded times are of a series at the clock under load, not of {timed_otherwise}: the program's stands"
+        why = f"fitted times are of a series at the clock under load, not of {timed_otherwise}: the program's stands"
         decisions.append(Decision("times", "the program's", "user", ASSUMED, why))
     elif not choice.is_estimated:
         why = "no times of such kernels were recorded on such a chip: the kernel's program stands for them"

@@ -49,7 +49,7 @@ class LibraryCall:
     is_of_a_scheme: bool = False
 
     def has_times_of(self, gemm: Gemm) -> bool:
-        """Whether recorded times stand for a record: there are some, and each kernel of a scheme is a call."""
+        """Whether fitted times stand for a record: there are some, and each kernel of a scheme is a call."""
         kernels = 0 if gemm.mapping is None else len(gemm.mapping.kernels)
         return self.times is not None and (not self.is_of_a_scheme or kernels == self.count)
 

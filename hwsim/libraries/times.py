@@ -30,7 +30,7 @@ def library_times(call: LibraryCall, gemm: Gemm, chip: Device, times: Times, *, 
 
     times: of the program of `gemm`, the kernel's own or the scheme's. Of a scheme each kernel of a product takes what
     the library's takes; the others take their part of the program. chip: at the clock of its device file. launches:
-    whether recorded times get a launch for each call, and one of the device's for each other kernel of a scheme.
+    whether fitted times get a launch for each call, and one of the device's for each other kernel of a scheme.
 
     Raises UnsupportedError for launches where no time of one is known.
     """

@@ -1,4 +1,4 @@
-"""Advice never promises time that products and bytes need, and never contradicts a library's recorded time."""
+"""Advice never promises time that products and bytes need, and never contradicts a library's fitted time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_librarys_time_that_the_program_contradicts_gets_no_percentage() -> No
     apart = result.seconds / times.program_seconds - 1
     assert apart < -0.1 and times.beside_program == pytest.approx(apart)
     text = " ".join(result.verdict.sentences)
-    assert text.startswith("the program is ") and f"recorded time is {-100 * apart:.0f} % less" in text
+    assert text.startswith("the program is ") and f"fitted time is {-100 * apart:.0f} % less" in text
     assert not any(item.of_device or "%" in str(item) for item in result.verdict.advice if item.is_most)
     assert not any("what-if" in item.option for item in result.verdict.advice)
     assert point.achieved == pytest.approx(result.tflops)

@@ -313,7 +313,7 @@ def test_without_cycles():
 
 def test_a_library_s_time_is_not_divided():
     result = hwsim.run(device="h100", format="bf16", m=512, n=512, k=512, exact=False, library="cublas")
-    assert re.search(r"recorded time is \d+ % less, and cannot be divided", result.verdict.sentences[1])
+    assert re.search(r"fitted time is \d+ % less, and cannot be divided", result.verdict.sentences[1])
     assert not any(item.option == "hwsim tune" for item in result.verdict.advice)
 
 

@@ -293,13 +293,13 @@ def test_quiet_says_nothing_on_stderr(cli):
         (
             (64, 64, 64),
             r"[\d,]+ cycles of the program",
-            r"[\d.]+ [nu]s with recorded times .*without launches and host",
+            r"[\d.]+ [nu]s with fitted times .*without launches and host",
         ),
-        ((2, 2, 16), r"[\d,]+ cycles of the program", r"[\d.]+ [nu]s with recorded times"),  # hardly more than a launch
+        ((2, 2, 16), r"[\d,]+ cycles of the program", r"[\d.]+ [nu]s with fitted times"),  # hardly more than a launch
         (  # no tile
             (1, 256, 256),
             r"none: the library's kernel gemv: the sm90 dataflow carries no written-out sum",
-            r"[\d.]+ [un]s with recorded times",
+            r"[\d.]+ [un]s with fitted times",
         ),
     ],
 )

@@ -134,7 +134,7 @@ class NeighboursModel(StrictRecord):
 
 class LibraryVersion(StrictRecord):
     """A version of a library whose choices are known. library: as `hwsim.library` names it. rules_seen: null where
-    nobody found the rules of its kernels' sums. launch_us: of one call, which recorded times leave out; null: not
+    nobody found the rules of its kernels' sums. launch_us: of one call, which fitted times leave out; null: not
     known.
     """
 

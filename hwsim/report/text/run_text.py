@@ -209,7 +209,7 @@ def time_facts(result: Result) -> list[tuple[str, str]]:
         )
         passes = _passes_before(result)
         apart = f" and without {', '.join(passes)}, which are no call of the library" if passes else ""
-        time = f"{duration(result.seconds)} with recorded times of the library's kernels, {_without(result)}{apart}"
+        time = f"{duration(result.seconds)} with fitted times of the library's kernels, {_without(result)}{apart}"
         facts = [("cycles", cycles), ("time", time)]
     else:
         facts = [("cycles", f"{count(result.cycles or 0)} cycles = {duration(result.seconds)}, {_without(result)}")]
