@@ -13,7 +13,6 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from hwsim._version import __version__
 from hwsim.analysis.changed_numbers import ChangeableCall
 from hwsim.analysis.errors import fma_chain
 from hwsim.backend.by_name import backend
@@ -247,7 +246,6 @@ def _result(call: ProductCall, progress: Progress | None, *, is_saved: bool = Fa
         evidence=evidence_of(record, times),
         device_sha256=request.device.sha256,
         kernel=resolved.backend.variant,
-        hwsim_version=__version__,
         gemm=record,
         times=times,
         refused=dict(resolved.refused),

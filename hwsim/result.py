@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim._version import __version__
 from hwsim.analysis.changed_numbers import ChangeableCall, ChangedNumbers, call_with_numbers
 from hwsim.analysis.error_map import ErrorMap
 from hwsim.analysis.file_costs import file_costs
@@ -81,10 +82,10 @@ class Result(TimedResult):
     evidence: Evidence
     device_sha256: str
     kernel: str
-    hwsim_version: str
     gemm: Gemm
     times: Times
     refused: dict[str, str] = field(default_factory=dict)
+    hwsim_version: str = __version__
     notices: Callable[[], list[RunWarning]] = field(default=list)
     errors: Errors | None = None
     execution: Execution | None = None

@@ -159,7 +159,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     add_flag(
         group,
         "--save-gemm",
-        brief="write the record of this GEMM",
+        brief="write its record; compare its bits",
         type=Path,
         metavar="FILE.json",
         help="write the resolved record: everything that fixes bits and cycles",
@@ -167,7 +167,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     add_flag(
         group,
         "--expect",
-        brief="compare the bits: exit code 1 if others",
+        brief="write its record; compare its bits",
         metavar="SHA256|FILE.json",
         help="compare the result with a SHA-256, or operands and result with the JSON of another run (hwsim run "
         "--json); exit code 1 where they differ",

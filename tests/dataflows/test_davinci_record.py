@@ -186,8 +186,8 @@ def test_what_no_program_carries_of_a_schedule_is_named(flow, schedule, names):
 
 @pytest.mark.parametrize(("schedule", "name"), [(Schedule(split_k=2), "split_k"), (Schedule(slice_k=32), "slice_k")])
 def test_slices_of_k_are_for_the_coupled_flow_alone(schedule, name):
-    gemm = unmapped(SEPARATED, (64, 64, 64), "native", schedule, format="fp16")
-    COUPLED.map(unmapped(COUPLED, (64, 64, 64), "native", schedule, format="fp16"), CHIPS[COUPLED.name], {})
+    gemm = unmapped(SEPARATED, (64, 64, 128), "native", schedule, format="fp16")
+    COUPLED.map(unmapped(COUPLED, (64, 64, 128), "native", schedule, format="fp16"), CHIPS[COUPLED.name], {})
     with pytest.raises(UnsupportedError, match=f"programs of family davinci_separated carry no {name}"):
         SEPARATED.map(gemm, CHIPS[SEPARATED.name], {})
 

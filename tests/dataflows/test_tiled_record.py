@@ -173,7 +173,7 @@ PROBLEM = Problem.of("fp16", 70, 40, 300)
         (Schedule(split_k=2, partial_format="fp16"), "partial_format"),
         (Schedule(split_k=2, merge_format="fp64"), "merge_format"),
         (Schedule(split_k=2, merge_into="output"), "merge_into"),
-        (Schedule(sum=Chain((Range(0, 300),))), "sum"),
+        (Schedule(sum=Chain((Range(0, 300),))), "written-out sum"),
         (
             Schedule(regions=(Region(Range(0, 70), Range(0, 40), Chain((Range(0, 300),))),), split_k=2),
             "regions of slices",

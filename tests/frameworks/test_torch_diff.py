@@ -96,7 +96,7 @@ def test_the_order_of_the_sum_comes_before_codes_of_nans():
     with sdpa_kernel(SDPBackend.MATH):
         parting = hwsim.torch.diff(*block(32, width=64), "h100", "mi300x", library="pytorch")
     assert parting.steps[parting.first].operation == "attention scores"
-    assert parting.reason.startswith("the order of summation differs: length of the slices of K [32, 32] on h100")
+    assert parting.reason.startswith("the order of summation differs: slices of K 2 on h100, 1 on mi300x")
 
 
 def test_inputs_are_looked_at_where_outputs_are_equal():

@@ -83,7 +83,11 @@ def test_a_library_without_a_product_says_which_argument_to_add() -> None:
     with torch.no_grad(), pytest.raises(hwsim.UnsupportedError) as raised, hwsim.torch.emulate(**settings):
         model(x)
     given = [literal_eval(text) for text in re.findall(r"modules=(\{.*?\}\}|\{.*?\})(?= for)", str(raised.value))]
-    assert given == [{"blocks.*.att": {"device": "h100"}}, {"blocks.*.att": "plain"}]
+    assert given == [
+        {"blocks.*.att": {"device": "h100", "library": "pytorch"}},
+        {"blocks.*.att": {"device": "h100"}},
+        {"blocks.*.att": "plain"},
+    ]
     for modules in given:
         with torch.no_grad(), hwsim.torch.emulate(**settings, modules=modules) as run:
             model(x)

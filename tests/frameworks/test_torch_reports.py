@@ -229,11 +229,11 @@ def test_a_report_of_products_with_scales_says_what_their_errors_leave_out():
     assert "quantisation" not in run.report()
 
 
-def test_a_kernel_with_empty_slices_says_how_many_hold_work():
-    """K = 10 has two vectors of eight elements."""
+def test_a_kernel_with_empty_slices_names_the_ones_that_hold_work():
+    """K = 10 has two vectors of eight elements; cuBLAS asks for 132 slices."""
     with hwsim.torch.emulate(device="h100", library="pytorch") as run:
         torch.ones(8, 10).bfloat16() @ torch.ones(10, 64).bfloat16()
-    assert "K in 132 slices, of which 2 hold work: 1 call" in run.report()
+    assert "K in 2 slices: 1 call" in run.report()
 
 
 def test_batches_print_the_switches():

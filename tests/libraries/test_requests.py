@@ -427,7 +427,7 @@ def test_no_cycles_say_why() -> None:
 
 
 def test_an_unsure_choice_is_one_warning():
-    choice = SimpleNamespace(known=True, kernel="k", split_k=1, confidence=0.3, lost_k=0, is_estimated=False)
+    choice = SimpleNamespace(known=True, kernel="k", split_k=1, slices=1, confidence=0.3, lost_k=0, is_estimated=False)
     [found] = warnings_of(SimpleNamespace(choice=choice, why=""))
     assert (found["code"], found["count"]) == ("library_choice_unsure", 1) and "probability of 0.30" in found["message"]
 

@@ -75,4 +75,4 @@ def test_a_scheme_needs_no_inspection() -> None:
     bare = hwsim.schemes.Scheme(given.name, given.title, given.source, given.options, given.plan)
     a, b = np.full((16, 32), np.inf, np.float32), np.ones((32, 16), np.float32)
     result = hwsim.run(a, b, scheme=bare, device="a100")
-    assert [warning["code"] for warning in result.warnings] == ["infinite_input"]
+    assert [warning["code"] for warning in result.warnings] == ["infinite_input", "nothing_finite"]

@@ -313,9 +313,7 @@ def test_a_library_stands_beside_a_search_with_settings_that_stay():
     text = str(found)
     shown, program = (duration(seconds) for seconds in (beside.seconds, beside.program_seconds))
     assert f"cublas's kernel takes {shown} by fitted times, " in " ".join(text.split())
-    assert text.splitlines()[-1].endswith(
-        f"as a program {beside.cycles:,} cycles, {program}; by fitted times {shown}"
-    )
+    assert text.splitlines()[-1].endswith(f"as a program {beside.cycles:,} cycles, {program}; by fitted times {shown}")
     row = next(line for line in text.splitlines() if line.startswith("  cublas "))
     assert shown in row and row.split()[-1] == f"{found.ranked[0].seconds / beside.seconds:.3f}"
     faster = sum(point.seconds < beside.seconds for point in found.ranked)

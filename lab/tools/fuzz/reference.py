@@ -205,7 +205,8 @@ def as_asked(record, call):
     if schedule is not None:
         for name in ("sum", "regions", "merge_order", "merge_into", "partial_format", "merge_format", "k_permutation"):
             assert getattr(record.schedule, name) == getattr(schedule, name), name
-        for name in ("split_k", "slice_k", "remainder", "tile_k", "operand_rounding", "start"):
+        assert record.schedule.split_k in (schedule.split_k, len(record.schedule.slice_lengths(record.problem.k)))
+        for name in ("slice_k", "remainder", "tile_k", "operand_rounding", "start"):
             assert getattr(record.schedule, name) == getattr(schedule, name), name
         for name in ("promotion_k", "slice_multiple", "instruction"):
             assert getattr(schedule, name) in (None, getattr(record.schedule, name)), name
