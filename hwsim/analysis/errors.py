@@ -22,6 +22,8 @@ AnyArray = NDArray[Any]
 METRIC_BYTES = 80  # of an element of C while its error is computed: fp64, ten at once
 PAIR_BYTES = 8 * (MOST_SLICES + 4)  # of an element of A or B: its slices, and what is left as they are taken
 
+ALL_ZERO = "the exact product is 0"
+
 
 def fma_chain(a: AnyArray, b: AnyArray, *, threads: int | None = None) -> NDArray[np.float32]:
     """A plain fp32 product (..., m, n): one fused multiply-add per k, in order of k. a (..., m, k), b (..., k, n), as
@@ -100,6 +102,7 @@ def errors_of(
             worst=worst_element(a, b, c, high, low, rows),
             finite=finite_errors(high, c[..., rows, :], low),
             baseline_note=None if math.isfinite(of_baseline.relative_frobenius) else _why_undefined(a, b, high, c),
+            norm_note=ALL_ZERO if c.size and not high.any() else None,
         )
 
 

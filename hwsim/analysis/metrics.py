@@ -27,11 +27,14 @@ def relative_frobenius(reference: AnyArray, computed: AnyArray, low: AnyArray | 
 
 
 def max_relative(reference: AnyArray, computed: AnyArray, low: AnyArray | float = 0.0) -> float:
-    """The largest |reference + low - computed| / |reference| over elements with a nonzero reference."""
+    """The largest |reference + low - computed| / |reference| of an element; 0 where both are 0, infinite where only the
+    reference is.
+    """
     exact = np.asarray(reference, np.float64)
     with np.errstate(all="ignore"):
-        ratio = np.abs((exact - np.asarray(computed, np.float64)) + low) / np.abs(exact)
-    ratios = ratio[exact != 0]
+        difference = np.abs((exact - np.asarray(computed, np.float64)) + low)
+        ratio = difference / np.abs(exact)
+    ratios = ratio[(exact != 0) | (difference != 0)]
     return float(ratios.max()) if ratios.size else 0.0
 
 

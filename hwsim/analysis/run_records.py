@@ -79,8 +79,11 @@ class WorstElement(Indexed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteErrors(Indexed):
-    """Where some elements are infinite or NaN, in C or exactly: how many of the compared ones these are (`undefined`),
-    how many of them are finite exactly (`overflowed`), and the errors over the other elements.
+    """Where some elements have no relative error: how many of the compared ones these are (`undefined`), how many of
+    them are finite exactly and not in C (`overflowed`), and the errors over the other elements.
+
+    They are infinite or NaN, in C or exactly, or exactly 0 where C is not (`zero`: how many; None, and no key, where
+    there is none).
     """
 
     undefined: int
@@ -88,14 +91,16 @@ class FiniteErrors(Indexed):
     elements: int
     relative_frobenius: float
     max_relative: float
+    zero: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ProductErrors(Indexed):
     """Errors of a product, and of a plain fp32 FMA chain of the same operands (`baseline`).
 
-    worst: the element with the largest relative error; finite: errors without the elements that are not finite; both
-    None, and no key, where there is none. baseline_note: why the baseline is not finite.
+    worst: the element with the largest relative error; finite: errors without the elements that have none; both None,
+    and no key, where there is none. baseline_note: why the baseline is not finite; norm_note: why no relative error in
+    the norm has a number.
     rows: how many rows of every matrix were compared, where not all were (else None, and no key). input_rounding: where
     the unit takes rounded operands, or a scheme quantises them, the error of their exact product; arithmetic: the error
     of the product relative to that (None, and no key, where nothing is rounded, and of fp64 results).
@@ -110,6 +115,7 @@ class ProductErrors(Indexed):
     worst: WorstElement | None = None
     finite: FiniteErrors | None = None
     baseline_note: str | None = None
+    norm_note: str | None = None
 
 
 class TimingState(TypedDict):

@@ -47,15 +47,19 @@ def worst_element(
 
 
 def finite_errors(exact: AnyArray, c: AnyArray, low: AnyArray | float) -> FiniteErrors | None:
-    """The errors of the elements that are finite in C and exactly; None where all are. Arrays of one shape."""
+    """The errors of the elements that have one; None where all have. Arrays of one shape.
+
+    An element has none where it is infinite or NaN, in C or exactly, or where it is exactly 0 and C is not.
+    """
     with np.errstate(all="ignore"):
         is_finite = np.isfinite(c.astype(np.float64))
         is_exact = np.isfinite(exact)
-        is_defined = is_finite & is_exact
+        is_off_zero = is_finite & (exact == 0) & ((exact - c.astype(np.float64)) + low != 0)
+        is_defined = is_finite & is_exact & ~is_off_zero
         if is_defined.all():
             return None
         rest = low[is_defined] if isinstance(low, np.ndarray) else low
         of_rest = errors(exact[is_defined], c[is_defined], rest)
     undefined, overflowed = int((~is_defined).sum()), int((is_exact & ~is_finite).sum())
-    elements = int(is_defined.sum())
-    return FiniteErrors(undefined, overflowed, elements, of_rest.relative_frobenius, of_rest.max_relative)
+    elements, zero = int(is_defined.sum()), int(is_off_zero.sum()) or None
+    return FiniteErrors(undefined, overflowed, elements, of_rest.relative_frobenius, of_rest.max_relative, zero)

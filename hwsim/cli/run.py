@@ -351,13 +351,23 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
 
 
 def _say_drawn(arguments: argparse.Namespace, options: Mapping[str, Any]) -> None:
-    """Warn of a record that is repeated with random operands nobody asked for: it holds none."""
+    """Warn of a record that is repeated with random operands nobody asked for: it holds none. In the JSON of a run it
+    stands beside what drew them.
+    """
     asked = arguments.a is not None or arguments.no_exact or any(name in options for name in DRAWN)
     if not asked and not arguments.quiet:
-        print(
-            "hwsim: warning: a record holds no operands: A and B are drawn anew; give --a and --b, or --seed",
-            file=sys.stderr,
-        )
+        flags = _draw_flags(arguments.gemm)
+        way = f"{flags} draws the ones of that run again" if flags else "give --a and --b, or --seed"
+        print(f"hwsim: warning: a record holds no operands: A and B are drawn anew; {way}", file=sys.stderr)
+
+
+def _draw_flags(path: Path) -> str:
+    """The flags that draw the operands of a run again, whose JSON a file is; empty where it has none."""
+    run = json.loads(read_text(path, "record of --gemm", MOST_TABLE_BYTES))
+    if run.get("schema") != SCHEMA or run.get("seed") is None:
+        return ""
+    named = run["options"].get(OPERAND_DISTRIBUTION)
+    return f"--seed {run['seed']}" + (f" --operand-distribution {named}" if named else "")
 
 
 def read_record(path: Path) -> Any:

@@ -61,7 +61,7 @@ class ProductOperands:
 
 def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, scheme: Scheme) -> ProductOperands:
     """A and B of a call. Random ones are drawn in input_format, whatever the scheme; without it, in the scheme's first.
-    Bit fields without an input_format are drawn in the format that is multiplied, where the call says one.
+    So are bit fields: where the scheme multiplies another format, the run rounds them to it.
 
     Raises InputError where arrays and sizes disagree.
     """
@@ -104,10 +104,8 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
                 f"operand_distribution = {problem.operand_distribution!r}: random operands of int16 are uniform over "
                 "all values; leave it out, or give A and B"
             )
-        of_codes = in_memory or (options.scheme.format or of_draw,) * 2
-        of_codes = of_codes[0], options.of_scheme.get(FORMAT_B) or of_codes[1]
         m, n, k = (sizes[name] for name in "mnk")
-        pair = drawn(m, n, k, problem.seed, of_draw, problem.operand_distribution, lead, of_codes)
+        pair = drawn(m, n, k, problem.seed, of_draw, problem.operand_distribution, lead, in_memory)
         left, right = (operand("A", x) for x in pair)
         if problem.sparsity is not None:
             left = operand("A", prune(pair[0]))

@@ -50,7 +50,7 @@ RESULTS = (
     ),
     *("numerics_evidence", "timing_evidence", "timing_note", "refused"),
 )
-UNDEFINED = "undefined_elements"  # of C, infinite or NaN there or exactly: the column is empty where there are none
+UNDEFINED = "undefined_elements"  # that have no relative error: the column is empty where there are none
 ERRORS = ("relative_frobenius", "max_relative", UNDEFINED)
 COSTS = ("joules", "energy_evidence", "area_mm2", "cost_note")
 RESULT_COLUMNS = (*RESULTS, *ERRORS, *COSTS)

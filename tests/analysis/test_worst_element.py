@@ -10,6 +10,7 @@ import pytest
 
 import hwsim
 from hwsim.cli.command import main
+from hwsim.report.text.run_text import error_notes
 
 
 def exact_dots(a: np.ndarray, b: np.ndarray) -> dict[tuple[int, int], tuple[Fraction, Fraction]]:
@@ -90,3 +91,23 @@ def test_a_baseline_without_a_number_has_a_reason(capsys: pytest.CaptureFixture[
     for reason, (a, b) in cases.items():
         assert hwsim.run(a, b, device="h100", format="fp64", timing=False).error.baseline_note == reason
     assert "baseline_note" not in hwsim.run(np.eye(4), np.eye(4), device="h100", format="fp64", timing=False).error
+
+
+def test_an_element_that_is_exactly_zero_and_not_in_c_has_no_error() -> None:
+    a = np.array([[2.0**60, 1.0, -(2.0**60), -1.0], [1.0, 2.0, 3.0, 4.0], [1.0, -1.0, 0.0, 0.0]], np.float32)
+    b = np.ones((4, 2), np.float32)  # the first row's ones are lost, the second -1 is not
+    dots = exact_dots(a, b)
+    result = hwsim.run(a, b, device="h100", format="fp64", timing=False)
+    zeros = [place for place, dot in dots.items() if dot[0] == 0 and result.c[place] != 0]
+    assert zeros == [(0, 0), (0, 1)]
+    finite = result.error.finite
+    assert (finite.undefined, finite.overflowed, finite.zero, finite.elements) == (2, 0, 2, 4)
+    assert finite.max_relative == 0.0 and result.error.max_relative == np.inf
+    assert "norm_note" not in result.error and "2 elements without a relative error: exactly 0" in " ".join(
+        error_notes(result)
+    )
+    nothing = hwsim.run(a[:1], b, device="h100", format="fp64", timing=False)
+    assert nothing.error.norm_note == "the exact product is 0" and nothing.error.finite.elements == 0
+    assert "relative errors in the norm undefined: the exact product is 0" in error_notes(nothing)
+    whole = hwsim.run(a[1:], b, device="h100", format="fp64", timing=False).error
+    assert whole.finite is None and whole.max_relative == 0.0  # 0 that is 0 in C counts

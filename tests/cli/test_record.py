@@ -192,6 +192,17 @@ def test_a_colleague_compares_operands_and_bits_with_the_json_of_a_run(tmp_path,
     assert "differs: A has" in capsys.readouterr().err
 
 
+def test_the_warning_of_drawn_operands_names_the_flags_that_draw_them_again(tmp_path, capsys):
+    file = tmp_path / "run.json"
+    drawn = ["--seed", "1", "--operand-distribution", "log-uniform:-9:9"]
+    assert main(["run", "--device", "h100", "--m", "8", "--n", "8", "--k", "67", *drawn, "--json", "-q"]) == 0
+    file.write_text(capsys.readouterr().out)
+    again = ["run", "--gemm", str(file), "--expect", str(file)]
+    assert main(again) == 1
+    assert f"drawn anew; {' '.join(drawn)} draws the ones of that run again" in capsys.readouterr().err
+    assert main([*again, *drawn]) == 0
+
+
 def test_what_expect_refuses(tmp_path, capsys):
     other = tmp_path / "other.json"
     other.write_text('{"schema": "hwsim.sweep/1"}')

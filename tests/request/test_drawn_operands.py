@@ -100,11 +100,26 @@ def test_every_distribution_of_golden_record_is_one_of_a_run() -> None:
     assert set(CODE_DRAWS) <= set(DISTRIBUTIONS)
 
 
-def test_bit_fields_are_of_the_format_that_is_multiplied_or_of_each_operand() -> None:
+@pytest.mark.parametrize("distribution", ["finite", "cancel", "anybits", "spread", "normal"])
+def test_one_seed_gives_one_pair_of_matrices_for_all_formats_of_the_unit(distribution: str) -> None:
+    sizes = {"device": "h100", "m": 8, "n": 8, "k": 67, "operand_distribution": distribution, "seed": 5}
+    ways = [
+        {"scheme": "bf16x9"},
+        *({"format": form} | named for form in ("tf32", "bf16", "fp64") for named in ({}, {"input_format": "fp32"})),
+    ]
+    results = [hwsim.run(**sizes, **way, timing=False) for way in ways]
+    assert {result.gemm.problem.input_format for result in results} == {"fp32"}
+    assert len({str(result.operands_sha256) for result in results}) == 1
+    for unnamed, named in zip(results[1::2], results[2::2], strict=True):
+        assert unnamed.result_sha256 == named.result_sha256
+    if distribution != "anybits":
+        assert "input_rounding" in results[1].error  # the unit's format is narrower than the operands'
+
+
+def test_bit_fields_are_of_the_format_of_each_operand() -> None:
     sizes = {"device": "h100", "m": 8, "n": 8, "k": 67, "operand_distribution": "finite", "seed": 5}
     for options, forms in (
-        ({"format": "e5m2"}, ("e5m2", "e5m2")),
-        ({"format": "e5m2", "format_b": "e4m3"}, ("e5m2", "e4m3")),
+        ({"input_format": "e5m2"}, ("e5m2", "e5m2")),
         ({"input_format": "e5m2,e4m3"}, ("e5m2", "e4m3")),
     ):
         named = scheme_of("native")

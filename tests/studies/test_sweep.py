@@ -538,6 +538,19 @@ def test_rows_of_two_problems_are_named_with_what_makes_them_one(exact, capsys):
     assert not hwsim.sweep(study | {"schemes": shorter}, jobs=1, cache=False).warnings
 
 
+def test_rows_of_two_problems_have_no_most_accurate_one():
+    schemes = [{"scheme": "native", "format": "fp64"}, "ozaki-int8", "ozaki-fp16"]
+    study = {"devices": "h100", "schemes": schemes, "shapes": [[16, 16, 67]], "exact": True}
+    named = []
+    for options in ({}, {"options": {"input_format": "fp64"}}):
+        table = hwsim.sweep(study | options, jobs=1, cache=False)
+        lines = lead_lines(table)
+        assert any(line.startswith("fastest") for line in lines)
+        named.append(any(line.startswith("most accurate") for line in lines))
+        assert named[-1] != bool(table.warnings)
+    assert named == [False, True]
+
+
 def test_the_verb_warns_of_rows_of_two_problems(capsys, tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text("devices: a100\nschemes: [{scheme: native, format: fp64}, ozaki-int8]\nshapes: [[16, 16, 32]]\n")

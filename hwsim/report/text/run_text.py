@@ -338,7 +338,7 @@ def _errors(result: Result) -> list[str]:
         ]
     if errors.finite is not None and errors.finite.elements:
         rows += [
-            (f"of the {plural(errors.finite.elements, 'finite element')}: {words}", _error(errors.finite[key]), "")
+            (f"of the {plural(errors.finite.elements, 'other element')}: {words}", _error(errors.finite[key]), "")
             for key, words in ERROR_NAMES.items()
         ]
     reference = "the exact product" if result.c is not None and result.c.dtype == "float64" else "fp64"
@@ -369,11 +369,16 @@ def error_notes(result: Result) -> list[str]:
         if result.values is None and result.c.shape[-2:] == (result.m, result.n):
             notes.append(f"how it came about: the same command with --values {place}")
     if errors.finite is not None:
-        finite = errors.finite
-        notes.append(
-            f"{plural(finite.undefined, 'element')} without an error, infinite or NaN; the exact result of "
-            f"{count(finite.overflowed)} is finite"
-        )
+        finite, zero = errors.finite, errors.finite.zero or 0
+        if finite.undefined > zero:
+            notes.append(
+                f"{plural(finite.undefined - zero, 'element')} without an error, infinite or NaN; the exact result of "
+                f"{count(finite.overflowed)} is finite"
+            )
+        if zero:
+            notes.append(f"{plural(zero, 'element')} without a relative error: exactly 0, and C is not")
+    if errors.norm_note is not None:
+        notes.append(f"relative errors in the norm undefined: {errors.norm_note}")
     if errors.baseline_note is not None:
         notes.append(f"fp32 FMA chain undefined: {errors.baseline_note}")
     return notes

@@ -84,10 +84,11 @@ def is_number_column(sweep: SweepTable, name: str) -> bool:
 def lead_lines(sweep: SweepTable) -> list[str]:
     """The fastest and the most accurate point of each shape, in words, and what errors contain beside the arithmetic's.
 
-    Seeds of a point count as their mean. Points of one shape whose errors differ by less than ALIKE have no best one.
+    Seeds of a point count as their mean. Points of one shape whose errors differ by less than ALIKE have no best one;
+    nor have rows of different problems, as a warning says.
     """
-    lines = [*_best_lines(sweep, "tflops"), *_best_lines(sweep, "relative_frobenius")]
-    return [*lines, *_rounded(sweep), *sweep.warnings]
+    accurate = [] if sweep.warnings else _best_lines(sweep, "relative_frobenius")
+    return [*_best_lines(sweep, "tflops"), *accurate, *_rounded(sweep), *sweep.warnings]
 
 
 def _best_lines(sweep: SweepTable, name: str) -> list[str]:
