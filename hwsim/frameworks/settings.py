@@ -7,7 +7,7 @@ it knows no framework.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -20,7 +20,7 @@ from hwsim.formats import format_of
 from hwsim.frameworks.repeated import Repeated
 from hwsim.operands.powers import FP32, largest_number
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
-from hwsim.request.options import sort_by_owner
+from hwsim.request.options import OWNERS, option_names, sort_by_owner
 from hwsim.schemes import Scheme, scheme_of
 
 PassName = Literal["forward", "backward_input", "backward_weight"]
@@ -105,14 +105,25 @@ class Settings:
         """The settings of one pass of a layer (a module's qualified name; "" for products outside of modules)."""
         return _passes(self, layer)[stage]
 
-    def unused_patterns(self, layers: Iterable[str]) -> list[str]:
-        """A sentence for each pattern that holds for none of these layers, and not for "" either."""
+    def unused_patterns(self, layers: Iterable[str], reached: Iterable[str] | None = None) -> list[str]:
+        """A sentence for each pattern that holds for none of these layers, and not for "" either; where `reached` is
+        given, also for each that holds for containers alone. reached: layers with calls that the settings decide.
+        """
         names = dict.fromkeys(["", *layers])
         patterns = [pattern for pattern, _ in self.patterns]
         first = {name: next((p for p in patterns if fnmatchcase(name, p)), None) for name in names}
+        decided = frozenset(() if reached is None else reached)
         sentences = []
         for pattern in patterns:
-            if pattern in first.values():
+            taken_here = [name for name in names if first[name] == pattern]
+            if taken_here:
+                if reached is not None and self._misses_what_is_below(taken_here, decided):
+                    is_one = len(taken_here) == 1
+                    what = "a module without products of its own" if is_one else "modules without products of their own"
+                    below = f"{pattern}.*" if pattern else "*"
+                    sentences.append(
+                        f"modules[{pattern!r}] does nothing: it matches {what}; {below!r} takes what is below it"
+                    )
                 continue
             before = {taken for name, taken in first.items() if fnmatchcase(name, pattern)}
             if before:
@@ -124,6 +135,19 @@ class Settings:
                 why = f"it matches no module; modules here: {shown}{more}{nearest(pattern, modules)}"
             sentences.append(f"modules[{pattern!r}] does nothing: {why}")
         return sentences
+
+    def _misses_what_is_below(self, containers: Sequence[str], decided: Set[str]) -> bool:
+        """Whether nothing of these layers is decided by settings, and a layer below them has other settings."""
+        if not decided.isdisjoint(containers):
+            return False
+        return any(
+            layer.startswith(f"{name}." if name else "") and self._text(layer) != self._text(name)
+            for name in containers
+            for layer in decided
+        )
+
+    def _text(self, layer: str) -> list[str]:
+        return [self.of(layer, stage).text for stage in STAGES]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -163,6 +187,7 @@ def _mapping(value: Given, where: str) -> Mapping[str, Any]:
 
 def _by_stage(arguments: Mapping[str, Any], where: str) -> dict[PassName, PassSettings]:
     common = {name: value for name, value in arguments.items() if name not in STAGES}
+    _check_names(common, where, common)
     settings: dict[PassName, PassSettings] = {}
     for stage in STAGES:
         stage_options = arguments.get(stage)
@@ -170,8 +195,25 @@ def _by_stage(arguments: Mapping[str, Any], where: str) -> dict[PassName, PassSe
             settings[stage] = PassSettings(None)
             continue
         overrides = {} if stage_options is None else _mapping(stage_options, stage)
+        _check_names(overrides, f"{where} {stage}".strip(), {**common, **overrides})
         settings[stage] = _of_pass({**common, **overrides}, f"{where} {stage}".strip())
     return settings
+
+
+def _check_names(arguments: Mapping[str, Any], where: str, call: Mapping[str, Any]) -> None:
+    """Raises InputError for a name that is no argument. call: with the scheme, whose object may have options of its
+    own.
+    """
+    unknown = [name for name in arguments if name not in (*OWNERS, *TAKEN, *OWN, "device", "scheme")]
+    if not unknown:  # looking for further ones takes longer than most calls need
+        return
+    scheme = call.get("scheme")
+    of_object = [option.name for option in scheme.options] if isinstance(scheme, Scheme) else []
+    allowed = sorted({*option_names(), *OWN, "device", "scheme", *of_object, *STAGES})
+    for name in unknown:
+        if name not in allowed:
+            said = f"no argument {name!r}; allowed: arguments of hwsim.run{nearest(name, allowed)}"
+            raise InputError(f"{where}: {said}" if where else said)
 
 
 def _of_pass(arguments: Mapping[str, Any], where: str) -> PassSettings:

@@ -153,5 +153,10 @@ def _with_carried(scheme: Scheme, plain: dict[str, Any], rest: dict[str, Any]) -
     return plain | of_all, rest | carried
 
 
+def option_names() -> set[str]:
+    """The names of the options of all owners: calls, dataflows and schemes."""
+    return {*OWNERS, *_of_schemes(), *(option.name for options in dataflows().options().values() for option in options)}
+
+
 def _of_schemes() -> set[str]:
     return {option.name for scheme in schemes().values() for option in scheme.options}

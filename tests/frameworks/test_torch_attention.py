@@ -118,7 +118,7 @@ def test_the_backend_that_pytorch_takes_is_named(device, dtype, call, backend):
         F.scaled_dot_product_attention(query, key, key, is_causal="is_causal" in call, **more)
     assert backends_of(run) == ([backend] if backend else [])
     is_known = device in ("h100", "a100") and dtype != torch.float32
-    assert bool(run.not_caught) == bool(backend and not is_known)
+    assert bool(run.verdict.substituted) == bool(backend and not is_known) and not run.not_caught
 
 
 def added_by_a_block(powers, row):
@@ -245,7 +245,8 @@ def test_gradients_of_a_fused_kernel_are_in_the_units_own_order_and_so_named():
     behind = {row for row in rows if row[1] != "forward"}
     assert behind and all(operation.endswith(" of CUDNN_ATTENTION") for operation, _ in behind)
     name = "the backward pass of CUDNN_ATTENTION, in the unit's own order"
-    assert run.not_caught == {name: 2} and run.record.library_share == 0.5  # of query alone: two of four products
+    assert run.verdict.substituted == {name: 2} and not run.not_caught
+    assert run.record.library_share == 0.5  # of query alone: two of four products
     assert f"kernel not known: {name}, 2 products, 50.0 % of the MACs" in run.report()
     said = "not simulated: the gradients of these functions, which are PyTorch's for CPUs"
     assert said in run.report()

@@ -107,6 +107,35 @@ def test_a_function_of_the_chip_s_kernel_is_not_this_cpu_s(model):
     assert "layer_norm (a chip's kernels may have other bits)" in line_of(run)[0]
 
 
+class Averaged(torch.nn.Module):
+    """A convolution with batch norm, then functions that a library has a kernel for."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.BatchNorm2d(8))
+        self.norm = torch.nn.LayerNorm(36)
+
+    def forward(self, x):
+        return self.norm(self.body(x).flatten(2)).softmax(-1).mean(-1)
+
+
+def here_of(model, x, modules):
+    torch._dynamo.reset()
+    with torch.no_grad(), hwsim.torch.emulate(device="h100", **LIBRARY, modules=modules) as run:
+        model(x)
+    return run.to_dict()["computed_here"]["may_differ"], line_of(run)
+
+
+@pytest.mark.parametrize("pattern", ["*", ""])
+def test_what_plain_modules_leave_to_this_cpu_is_named_eager_and_compiled_alike(pattern):
+    torch.manual_seed(0)
+    model, x = Averaged().eval(), torch.randn(2, 4, 8, 8)
+    here, line = here_of(model, x, {pattern: "plain"})
+    norm = {"layer_norm": 1} if pattern else {}  # "" is the root alone
+    assert here == {"batch_norm": 1, "softmax": 1, "mean": 1, **norm}
+    assert here_of(torch.compile(model, backend="aot_eager"), x, {pattern: "plain"}) == (here, line)
+
+
 def test_products_alone_have_no_such_line():
     x = torch.ones(4, 4)
     with hwsim.torch.emulate(device="h100", **LIBRARY) as run:
@@ -120,6 +149,7 @@ def test_products_alone_have_no_such_line():
         ("relu", ATEN.relu_.default, (), True),
         ("softmax", ATEN._softmax.default, (), False),
         ("batch_norm", ATEN.native_batch_norm.default, (), False),
+        ("batch_norm", ATEN._native_batch_norm_legit_no_training.default, (), False),
         ("pow", ATEN.pow.Tensor_Scalar, (2,), True),
         ("pow", ATEN.pow.Tensor_Scalar, (3,), False),
         ("add", ATEN.add.Tensor, (1,), True),

@@ -102,3 +102,79 @@ def test_where_the_model_is_known_it_is_an_error(call):
         with pytest.raises(hwsim.InputError, match=r"modules\['layers'\] does nothing.*did you mean 'layer'\?"):
             study()
     assert "forward" not in model.layer.__dict__
+
+
+NESTED = r"modules\['0'\] does nothing: it matches a module without products of its own; '0\.\*' takes what is below it"
+
+
+class Summed(torch.nn.Sequential):
+    """A container with a function of its own."""
+
+    def forward(self, x):
+        return super().forward(x).softmax(-1)
+
+
+def nested(container=torch.nn.Sequential):
+    torch.manual_seed(0)
+    inner = container(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64))
+    return torch.nn.Sequential(inner, torch.nn.Linear(64, 64)).bfloat16().eval(), torch.randn(16, 64).bfloat16()
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_pattern_of_a_container_alone_is_named(is_compiled):
+    torch._dynamo.reset()
+    model, x = nested()
+    if is_compiled:
+        model = torch.compile(model, backend="aot_eager")
+    with pytest.warns(UserWarning, match=NESTED):
+        computed(model, x, {"0": "plain"})
+    if is_compiled:
+        return  # functions of a graph have no layer: they may be the root's
+    with pytest.warns(UserWarning, match=r"modules\[''\] does nothing.*; '\*' takes what is below it"):
+        computed(model, x, {"": "plain"})
+
+
+@pytest.mark.parametrize("modules", [{"0.*": "plain"}, {"0*": "plain"}, {"0": "plain", "0.*": "plain"}, {"0": CALL}])
+def test_a_pattern_with_what_is_below_it_is_not(modules):
+    model, x = nested()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        computed(model, x, modules)
+
+
+def test_a_container_with_a_function_of_its_own_is_not():
+    model, x = nested(Summed)
+    library = {"device": "h100", "library": "pytorch"}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        with hwsim.torch.emulate(**library, modules={"0": "plain"}) as run:
+            model(x)
+    assert run.record.here == {"softmax": 1} and run.record.own_kernels == {"layer_norm": 1}
+
+
+def test_where_the_model_is_known_a_container_alone_is_an_error():
+    model, x = nested()
+    given = {**CALL, "modules": {"0": "plain"}}
+    for study in (
+        lambda: hwsim.torch.diff(model, x, {}, {"format": "e5m2"}, **given),
+        lambda: hwsim.torch.compare(model, x, "h100", given),
+        lambda: hwsim.torch.invariance(model, x, [2], **given),
+        lambda: hwsim.torch.swap(model, **given),
+    ):
+        with pytest.raises(hwsim.InputError, match=NESTED):
+            study()
+    assert "forward" not in model[1].__dict__
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"modules": {"pw": {"devize": "a100"}}}, r"^modules\['pw'\]: no argument 'devize'.*did you mean 'device'\?"),
+        ({"forward": {"formt": "bf16"}}, r"^forward: no argument 'formt'.*did you mean 'format'\?"),
+        ({"devize": "a100"}, r"^no argument 'devize'.*did you mean 'device'\?"),
+    ],
+)
+def test_an_argument_that_is_none_is_named_with_its_place(given, said):
+    with pytest.raises(hwsim.InputError, match=said) as raised, hwsim.torch.emulate(**given):
+        pass
+    assert "help-all" not in str(raised.value)

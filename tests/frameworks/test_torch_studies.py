@@ -92,6 +92,9 @@ def test_shares_in_a_known_and_in_an_assumed_order_are_of_all_products():
         run.record.left_out("CUDNN_ATTENTION of bf16", macs)
         run.record.passed_on("bmm of bfloat16", 4 * macs)
     assert (run.verdict.computed, run.verdict.in_order) == (0.5, 0.25)
+    said, caught = run.to_dict(), {"bmm of bfloat16": 1}
+    assert run.not_caught == said["not_caught"] == said["verdict"]["not_caught"] == caught
+    assert said["substituted"] == said["verdict"]["substituted"] == {"CUDNN_ATTENTION of bf16": 1}
     shares = "50.0 % of this model's MACs were simulated: 25.0 % in the library's known order, 25.0 % in an assumed one"
     assert str(run.verdict).startswith(shares)
 

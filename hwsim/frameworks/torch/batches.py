@@ -236,6 +236,7 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
             follower = _Follower(products, run.settings, size, index == 0)
             run.record.observer = follower
             called(model, _repeated(inputs, size))
+            run.check_patterns(model)
         if index == 0:
             switches = () if run.settings.switches is None else (run.settings.switches.text,)
             side, remarks = run.title, (*switches, *run.record.remarks())

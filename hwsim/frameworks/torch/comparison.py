@@ -172,6 +172,7 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
         with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
             run.check_patterns(model)
             output = _output(called(model, x))
+            run.check_patterns(model)
         remarks = tuple(run.record.remarks())
         here[name] = set(run.record.here)
         settings = "; ".join(describe(run.settings).splitlines())

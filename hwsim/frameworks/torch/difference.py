@@ -233,6 +233,7 @@ def diff(
             run.check_patterns(model)
             run.record.observer, run.record.attention_observer = observe, observe_attention
             called(model, x)
+            run.check_patterns(model)
         remarks.append(tuple(run.record.remarks()))
         levels.append(run.verdict.evidence)
         unknown.append(sum(run.record.unknown_orders.values()))

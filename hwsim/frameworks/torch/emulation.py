@@ -41,7 +41,7 @@ from hwsim.frameworks.torch.compiled_notes import (
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, SCALED_PRODUCTS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import IN_GRAPH, activated, is_plain
-from hwsim.frameworks.torch.names import TRACED_LAYERS, Names, eager_name, naming
+from hwsim.frameworks.torch.names import TRACED_LAYERS, TRACED_WITH_EFFECT, Names, eager_name, naming, note_effect
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.progress import counting
@@ -94,9 +94,12 @@ def _unasked(function: FunctionType) -> FunctionType:
 _WHOLE = {function: _unasked(function) for function in (torch.nn.functional.multi_head_attention_forward,)}
 
 
-def check_patterns(settings: Settings, layers: Iterable[str]) -> None:
-    """Raises InputError where a pattern of `modules` holds for none of these layers."""
-    if unused := settings.unused_patterns(map(eager_name, layers)):
+def check_patterns(settings: Settings, layers: Iterable[str], reached: Iterable[str] | None = None) -> None:
+    """Raises InputError where a pattern of `modules` holds for none of these layers, or for containers alone; reached:
+    as of `Settings.unused_patterns`.
+    """
+    decided = None if reached is None else map(eager_name, reached)
+    if unused := settings.unused_patterns(map(eager_name, layers), decided):
         raise InputError("\n".join(unused))
 
 
@@ -127,13 +130,20 @@ class Emulation:
         return describe(self.settings).partition("\n")[0]
 
     def check_patterns(self, model: Any) -> None:
-        """Raises InputError where a pattern of `modules` holds for no module of a model; nothing for a function."""
+        """Raises InputError where a pattern of `modules` holds for no module of a model; nothing for a function. Once
+        the model ran, also where one holds for containers alone.
+        """
         if isinstance(model, torch.nn.Module):
-            check_patterns(self.settings, [name for name, _ in model.named_modules()])
+            reached = self.record.layers_with_effect
+            check_patterns(
+                self.settings,
+                [name for name, _ in model.named_modules()],
+                reached | TRACED_WITH_EFFECT if reached else None,
+            )
 
     @property
     def not_caught(self) -> Mapping[str, int]:
-        """{operator: calls} of products that PyTorch computed itself."""
+        """{operator: calls} of products that PyTorch computed itself; "plain" ones are not among them."""
         return self.record.not_caught
 
 
@@ -166,6 +176,8 @@ class _Functions(TorchFunctionMode):
             name = name_of_chips(func)
             if func is ATTENTION:
                 name = "softmax"  # between its products, where no fused kernel is followed
+            if name is not None:
+                note_effect(self.names.current)
             if name is not None and has_other_bits(self.key, self.names.current, name):
                 if may_break():
                     torch._dynamo.graph_break(msg=APART)
@@ -304,6 +316,7 @@ class _Operators(TorchDispatchMode):
                 self._note_function(kind, args, keywords, result, is_here=True)
             return result
         keywords, result = kwargs or {}, None
+        self.record.reached.add(self.names.current)
         if func is CONVOLUTION_BACKWARD:
             result = self._convolution_backward(*args)
             if result is None and is_plain(self.key, self._layer(args), *STAGES[1:]):
@@ -374,6 +387,8 @@ class _Operators(TorchDispatchMode):
         result = kind.func(*args, **keywords)
         if kind.multiplies and not isinstance(args[0], FakeTensor):
             self.record.left_plain(self._layer(args), macs_of(kind.func, args, keywords, result))
+        if kind.shown:
+            self._note_function(kind, args, keywords, result, is_here=True)
         return result
 
     def _convolution_backward(self, *args: Any) -> Any:
@@ -466,7 +481,7 @@ def emulate(
 
     Args:
         modules: {pattern of qualified names ("blocks.*.attn"): the arguments that hold there instead, or "plain"}. At
-            the end of the `with` a warning names patterns that held for no module.
+            the end of the `with` a warning names patterns that held for no module, or for containers alone.
         measure_every: the error of the first and then of every so many products of a layer is measured (0: none).
         timing: add up the simulated device's time of products and fused attention; nothing else of the model takes any.
         progress: after two seconds, show on a terminal how many products were computed.
@@ -496,7 +511,7 @@ def emulate(
         yield Emulation(settings, record)
         layers = [*names.known.values(), *TRACED_LAYERS, *(layer for layer, _, _ in record.layers)]
         if names.known or record.layers:
-            for sentence in settings.unused_patterns(layers):
+            for sentence in settings.unused_patterns(layers, record.layers_with_effect | TRACED_WITH_EFFECT):
                 warnings.warn(sentence, stacklevel=3)
         if functions.has_checkpoint and not functions.has_recomputed:
             warnings.warn(LATE_CHECKPOINT, stacklevel=3)

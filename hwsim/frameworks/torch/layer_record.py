@@ -159,12 +159,14 @@ class Record:
     every: measure the error of the first, and then of each `every`-th product of a layer and pass; 0: of none. timing:
     add up the simulated device's cycles. observer: called with each product's place, operands, result and resolved
     record. attention_observer: called with the place, query, key, value and result of each attention. not_caught: calls
-    by name; macs_not_caught: multiply-accumulates of these, as far as they are known; macs_plain: by layer, those that
-    settings leave to PyTorch ("plain"), as far as they are known. substitutes: of products that another kernel than the
-    library's was computed for. unknown_orders: calls whose kernel adds in an order that is not known, and
-    macs_unordered. assumed_in: layers of both kinds, by the products' name. macs_asked: of products for which a library
-    was asked. own_kernels: calls without products that have the order of PyTorch's kernel, by operator. compiled: notes
-    on compiled graphs that ran. not_swapped: {class of modules: their names}. progress: told of each product.
+    by name that PyTorch computes; macs_not_caught: multiply-accumulates of these, as far as they are known; macs_plain:
+    by layer, those that settings leave to PyTorch ("plain"), as far as they are known. substituted: products by name
+    that another kernel than the library's was computed for; substitutes: their multiply-accumulates. unknown_orders:
+    calls whose kernel adds in an order that is not known, and macs_unordered. assumed_in: layers of both kinds, by the
+    products' name. macs_asked: of products for which a library was asked. own_kernels: calls without products that have
+    the order of PyTorch's kernel, by operator. compiled: notes on compiled graphs that ran. not_swapped: {class of
+    modules: their names}. reached: layers with calls that the settings decide, beside `layers`. progress: told of each
+    product.
     """
 
     def __init__(self, every: int = EVERY, timing: bool = False) -> None:
@@ -173,7 +175,9 @@ class Record:
         self.not_caught: Counter[str] = Counter()
         self.macs_not_caught: Counter[str] = Counter()
         self.macs_plain: Counter[str] = Counter()
+        self.substituted: Counter[str] = Counter()
         self.substitutes: Counter[str] = Counter()
+        self.reached: set[str] = set()
         self.unknown_orders: Counter[str] = Counter()
         self.macs_unordered: Counter[str] = Counter()
         self.assumed_in: dict[str, dict[str, None]] = {}
@@ -192,7 +196,7 @@ class Record:
 
     def left_out(self, name: str, macs: int, layer: str = "") -> None:
         """Count a product that the unit's own order stands for: the library's kernel for it is not known."""
-        self.not_caught[name] += 1
+        self.substituted[name] += 1
         self.assumed_in.setdefault(name, {})[layer or "-"] = None
         self.substitutes[name] += macs
 
@@ -230,6 +234,11 @@ class Record:
         self.macs_plain[layer] += macs or 0
 
     @property
+    def layers_with_effect(self) -> set[str]:
+        """Layers with calls that the settings decide: products, and functions that may have a chip's bits."""
+        return self.reached | {layer for layer, _, _ in self.layers} | set(self.macs_plain)
+
+    @property
     def computed_share(self) -> float | None:
         """The share of all multiply-accumulates that hwsim computed, in any order; None: there were none."""
         everything = self._everything
@@ -257,9 +266,7 @@ class Record:
     @property
     def uncounted(self) -> list[str]:
         """Names of calls that were left to PyTorch and whose multiply-accumulates nobody counted."""
-        return sorted(
-            name for name in self.not_caught if name not in self.macs_not_caught and name not in self.substitutes
-        )
+        return sorted(name for name in self.not_caught if name not in self.macs_not_caught)
 
     @property
     def verdict(self) -> CoverageVerdict:
@@ -281,8 +288,8 @@ class Record:
             evidence_layer="" if is_alike else evidence_layer,
             least_confidence=weakest.least_confidence,
             least_confidence_layer=least_sure,
-            not_caught={name: n for name, n in self.not_caught.items() if name not in self.substitutes},
-            substituted={name: n for name, n in self.not_caught.items() if name in self.substitutes},
+            not_caught=dict(self.not_caught),
+            substituted=dict(self.substituted),
             unknown_orders=dict(self.unknown_orders),
             hints=(
                 *hints_for(list(self.not_caught), HINTS),
@@ -390,6 +397,7 @@ class Record:
             "not_caught": dict(self.not_caught),
             "macs_not_caught": dict(self.macs_not_caught),
             "macs_plain": dict(self.macs_plain),
+            "substituted": dict(self.substituted),
             "substitutes": dict(self.substitutes),
             "unknown_orders": dict(self.unknown_orders),
             "own_kernels": {
@@ -458,11 +466,10 @@ class Record:
             share = f", {percent(macs / self._everything)} of the MACs" if macs else ""
             return f"{name}, {plural(count, noun)}{share}"
 
+        for name, count in sorted(self.substituted.items()):
+            lines.append(f"kernel not known: {_counted(name, count, self.substitutes[name])}{self._where(name)}")
         for name, count in sorted(self.not_caught.items()):
-            if name in self.substitutes:
-                lines.append(f"kernel not known: {_counted(name, count, self.substitutes[name])}{self._where(name)}")
-            else:
-                lines.append(f"not caught: {_counted(name, count, self.macs_not_caught[name], 'call')}")
+            lines.append(f"not caught: {_counted(name, count, self.macs_not_caught[name], 'call')}")
         for layer, macs in sorted(self.macs_plain.items()):
             where = f"layer {layer}" if layer else "products outside of modules"
             lines += (

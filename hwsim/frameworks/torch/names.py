@@ -118,6 +118,8 @@ class _Traced(threading.local):
 _TRACED = _Traced()
 #: Names of modules that only functions call which torch.compile has traced, in this process: their graphs say no names.
 TRACED_LAYERS: set[str] = set()
+#: Of these, modules with functions of their own that may have a chip's bits.
+TRACED_WITH_EFFECT: set[str] = set()
 
 
 @run_by_the_compiler
@@ -130,6 +132,12 @@ def _learned(names: list[tuple[int, str]]) -> None:
     learned = {module: eager_name(name) for module, name in names}
     _TRACED.of_attempt().known |= learned
     TRACED_LAYERS.update(learned.values())
+
+
+@run_by_the_compiler
+def note_effect(layer: str) -> None:
+    """Note a module, while torch.compile traces, one of whose functions may have a chip's bits."""
+    TRACED_WITH_EFFECT.add(layer)
 
 
 @run_by_the_compiler

@@ -83,14 +83,15 @@ def swap(
 
     Args:
         model: its linear and convolution modules are swapped.
-        modules: as of `emulate`; a pattern that matches no swapped module is an InputError.
+        modules: as of `emulate`; a pattern that matches no swapped module, or containers alone, is an InputError.
         measure_every: as of `emulate`.
         timing: as of `emulate`.
         arguments: as of `emulate`.
     """
     refuse_switches({**arguments, "modules": modules or {}})
     settings, record = settings_of(arguments, modules, current()), Record(measure_every, timing)
-    check_patterns(settings, [name for name, module in model.named_modules() if type(module) in MODULES])
+    swapped = [name for name, module in model.named_modules() if type(module) in MODULES]
+    check_patterns(settings, [name for name, _ in model.named_modules() if _holds(name, swapped)], swapped)
     activate(settings, record)
     for full_name, module in model.named_modules():
         name = eager_name(full_name)
@@ -107,6 +108,11 @@ def unswap(model: nn.Module) -> None:
     for module in model.modules():
         if type(module) in MODULES:
             module.__dict__.pop("forward", None)
+
+
+def _holds(name: str, swapped: Sequence[str]) -> bool:
+    """Whether a module is swapped, or has a swapped one below it."""
+    return not name or any(f"{other}.".startswith(f"{name}.") for other in swapped)
 
 
 def _multiplies(module: nn.Module) -> bool:

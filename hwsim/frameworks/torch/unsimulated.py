@@ -46,6 +46,8 @@ _SAME = frozenset(
     }
 )
 _SAME_POWERS = (1, 2, -1)
+#: Names that begin so are forms of one function: compiled graphs take another form than eager code.
+_FORMS = ("batch_norm",)
 
 
 def shown_name(func: Any) -> str:
@@ -55,6 +57,7 @@ def shown_name(func: Any) -> str:
     if func.namespace != "aten" or getattr(func, "is_view", False):
         return ""
     name = func.overloadpacket.__name__.removeprefix("_foreach_").strip("_").removeprefix("native_")
+    name = next((form for form in _FORMS if name.startswith(form)), name)
     return "" if name in _MOVES else name
 
 
