@@ -48,6 +48,9 @@ BOUND_SHARE = 0.6
 #: Of the time: a part other than the matrix units bounds a run only if the run would take so much less, were the part
 #: twice as fast (an engine: infinitely fast). An L2 that is busy while the matrix units work bounds nothing.
 MATTERS = 0.05
+#: Of the time: a part that is busy for so long leaves no room for a wait. It bounds a run though another part at the
+#: same rate, such as a link beside DRAM, hides what the part alone would save.
+SATURATED = 0.95
 WORTH_SAYING = 0.01  # of the time; smaller losses are in `lost` alone
 MOST_LOSSES = 3  # that the first sentence names
 
@@ -188,13 +191,20 @@ def bound_of(shares: TimeShares, binding: PartUse | None) -> str:
 
 
 def binding_part(shares: TimeShares, saves: Callable[[PartUse], float]) -> PartUse | None:
-    """The busiest part that bounds a time; None where none does. saves: what a run saves if a part is faster."""
+    """The busiest part that bounds a time; None where none does. saves: what a run saves if a part is faster.
+
+    A saturated part bounds a time though it saves little, unless a part that is less busy saves more than MATTERS.
+    """
+    saturated: PartUse | None = None
     for part in shares.parts:
         if part.share < BOUND_SHARE:
-            return None
-        if part.kind == "matrix" or saves(part) >= MATTERS:
+            break
+        matters = (part.kind == "matrix" and saturated is None) or saves(part) >= MATTERS
+        if matters:
             return part
-    return None
+        if part.share >= SATURATED and saturated is None:
+            saturated = part
+    return saturated
 
 
 def matrix_beside(binding: PartUse | None, shares: TimeShares, saves: Callable[[PartUse], float]) -> PartUse | None:
@@ -202,7 +212,8 @@ def matrix_beside(binding: PartUse | None, shares: TimeShares, saves: Callable[[
     matrix = next((part for part in shares.parts if part.kind == "matrix"), None)
     if binding is None or matrix is None or binding.kind == "matrix":
         return None
-    return matrix if saves(matrix) > saves(binding) else None
+    gain = saves(matrix)
+    return matrix if gain >= MATTERS and gain > saves(binding) else None
 
 
 def lost_words(cause: str) -> str:

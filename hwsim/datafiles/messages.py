@@ -44,6 +44,7 @@ YAML_WORDS = {"True": "true", "False": "false"}
 WITH_UNIT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) *([kKMGTP]?)(B/s|B|Hz|hz|s|ns|us|ms|W|J)")
 PREFIXES = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 BYTES = ("B", "B/s")
+CAPACITY_BYTES = "capacity_bytes"  # key of the size of a memory
 BYTES_PER_SECOND = "bytes_per_second"  # end of the keys of rates
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
 
@@ -132,7 +133,7 @@ def _text(item: Any, node: Node) -> str:
         return "too few entries" if isinstance(node.value, list) else "missing key"
     if kind in BOUNDS:
         name, words = BOUNDS[kind]
-        return f"got {got}; must be {words} {context[name]:g}{_in_bytes_per_second(item)}"
+        return f"got {got}; must be {words} {context[name]:g}{_unit_of(item)}{_in_bytes_per_second(item)}"
     if kind in ("literal_error", "union_tag_invalid"):
         value = str(context.get("tag", item["input"]))
         allowed = [
@@ -152,6 +153,12 @@ def _text(item: Any, node: Node) -> str:
     if kind == "string_pattern_mismatch":
         return f"got {item['input']!r}; allowed: letters, digits and _ . -"
     return f"got {got}; {item['msg']}"
+
+
+def _unit_of(item: Any) -> str:
+    """The unit of a capacity that is too large, and why there is a bound; "" for other numbers."""
+    is_capacity = item["type"].startswith("less") and item["loc"][-1] == CAPACITY_BYTES
+    return " bytes (more than any chip has; a larger number is likely a slip of the unit)" if is_capacity else ""
 
 
 def _in_bytes_per_second(item: Any) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hwsim.devices.checks import GLOBAL
+from hwsim.devices.query import without_native
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -19,7 +20,12 @@ GIGABYTES = "600 GB/s is 6.0e+11"
 
 def notes_on(device: Device) -> list[str]:
     """Sentences on numbers that are hardly meant; empty where there are none."""
-    return [*_clock(device), *_links(device), *_shared_rates(device)]
+    return [*_native(device), *_clock(device), *_links(device), *_shared_rates(device)]
+
+
+def _native(device: Device) -> Iterator[str]:
+    if missing := without_native(device):
+        yield missing
 
 
 def _clock(device: Device) -> Iterator[str]:

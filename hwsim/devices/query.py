@@ -104,6 +104,25 @@ def native_format(device: DeviceModel, input_format: str) -> str:
     return input_format if input_format in device.native else device.default_format
 
 
+def native_meant(device: DeviceModel) -> dict[str, str]:
+    """{format: instruction} that a device file's `native` may say: of two operands of one format, the widest."""
+    formats = sorted({fmt for model in device.matrix_instructions.values() for fmt in (model.a, *model.formats)})
+    meant = {}
+    for fmt in formats:
+        try:
+            meant[fmt] = _widest(device, fmt, fmt)
+        except UnsupportedError:  # of two formats, sparse, or with block scales alone
+            continue
+    return meant
+
+
+def without_native(device: DeviceModel) -> str:
+    """What a device without `native` lacks, and the line to add to its file; "" where nothing is to be added."""
+    meant = {} if device.native else native_meant(device)
+    pairs = ", ".join(f"{fmt}: {name}" for fmt, name in meant.items())
+    return f"no instruction is native, so no format can be asked for; add native: {{{pairs}}}" if pairs else ""
+
+
 def dot_spec(device: DeviceModel, name: str) -> units.DotSpec:
     """The dot unit and formats of the instruction `name`, which fix its bits. Repeated calls return the same object."""
     spec = device._specs.get(name)

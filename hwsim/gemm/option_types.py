@@ -87,7 +87,7 @@ def _tile(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list) and all(isinstance(size, numbers.Real) for size in value):
         return tuple(value)
     raise ValueError("{m, n, k}, or three numbers in the dataflow's order")
 

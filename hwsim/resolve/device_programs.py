@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from hwsim.datafiles.messages import locate
 from hwsim.datafiles.yaml_text import parse
 from hwsim.dataflows.registry import dataflow
-from hwsim.devices import instruction, registry
+from hwsim.devices import changed, instruction, registry
+from hwsim.devices.query import native_meant
 from hwsim.errors import ConfigError, HwsimError, UnsupportedError
 from hwsim.gemm.problem import Problem
 from hwsim.request.request import Request
@@ -27,6 +28,7 @@ SIZE = 64  # rows, columns and K of the products
 def without_program(device: Device) -> dict[str, str]:
     """By native format whose instruction has timing data: the reason why its product has no program.
 
+    Of a device without `native`: by format that it may name there.
     Empty for a family without a dataflow, whose devices give bits alone.
     """
     try:
@@ -34,6 +36,7 @@ def without_program(device: Device) -> dict[str, str]:
     except UnsupportedError:
         return {}
     reasons: dict[str, str] = {}
+    device = _with_native(device)
     for fmt, name in device.native.items():
         if instruction(device, name).timing is None:
             continue
@@ -43,6 +46,11 @@ def without_program(device: Device) -> dict[str, str]:
         except HwsimError as error:
             reasons[fmt] = str(error)
     return reasons
+
+
+def _with_native(device: Device) -> Device:
+    """The device; of one without `native`, with the one that it may have."""
+    return device if device.native else changed(device, {"native": native_meant(device)})
 
 
 def _place(device: Device, fmt: str) -> str:
@@ -61,10 +69,10 @@ def check_programs(device: Device) -> None:
     """
     missing = without_program(device)
     if missing:
+        native = _with_native(device).native
         raise ConfigError(
             [
-                f"{_place(device, fmt)}native.{fmt}: {device.native[fmt]} has timing data, "
-                f"but there is no program: {why}"
+                f"{_place(device, fmt)}native.{fmt}: {native[fmt]} has timing data, but there is no program: {why}"
                 for fmt, why in missing.items()
             ]
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hwsim.devices.device import Device
-from hwsim.devices.query import native_format
+from hwsim.devices.query import native_format, without_native
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.evaluate import defaults
 from hwsim.gemm.plan import Mixed, Plan
@@ -65,9 +65,10 @@ def _own_plan(
                 f"format {complete['format']}: operands of it have scales; give scheme={complete['format']!r}, which "
                 "quantises, or elements with scale_a and scale_b"
             )
+        has = f"it has {', '.join(chip.native)}{nearest(complete['format'], list(chip.native))}"
         raise UnsupportedError(
-            f"device {chip.name} has no native {complete['format']!r} matrix unit; it has {', '.join(chip.native)}"
-            f"{nearest(complete['format'], list(chip.native))}"
+            f"device {chip.name} has no native {complete['format']!r} matrix unit; "
+            f"{has if chip.native else without_native(chip) or 'it has none'}"
         )
     own_format = complete.get("format") if has_format else None
     operand_format = next(

@@ -223,6 +223,45 @@ def test_shipped_devices_have_no_numbers_that_are_hardly_meant():
     assert [note for name in shipped() for note in notes_on(hwsim.device(name))] == []
 
 
+def mine_without_native(cli):
+    """mine.yaml, the template without `native`; returns its text."""
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    text, removed = re.subn(r"(?m)^native: .*$", "", Path("mine.yaml").read_text())
+    assert removed == 1
+    Path("mine.yaml").write_text(text)
+    return text
+
+
+def test_a_device_without_native_is_named_and_told_what_to_add(cli):
+    mine_without_native(cli)
+    checked = cli("devices", "check", "mine.yaml")
+    add = "add native: {bf16: mma.m16n16k16.f32.bf16.bf16, fp16: mma.m16n16k16.f32.fp16.fp16,"
+    assert checked.code == 0 and "is it meant? no instruction is native" in checked.out and add in checked.out
+    refused = cli("run", "--device", "mine.yaml", "--format", "fp16", "--m", 64, "--n", 64, "--k", 64, "--no-exact")
+    assert refused.code == 2 and add in " ".join(refused.err.split())
+    without = next(note for note in notes_on(hwsim.device("mine.yaml")) if "native" in note)
+    Path("mine.yaml").write_text(f"{Path('mine.yaml').read_text()}\n{without.partition('add ')[2]}\n")
+    assert "native" not in cli("devices", "check", "mine.yaml").out
+
+
+def test_a_device_without_native_is_checked_for_tiles_too(cli):
+    small, count = re.subn(r"(?m)^  ACC: {capacity_bytes: \d+", "  ACC: {capacity_bytes: 64", mine_without_native(cli))
+    assert count == 1
+    Path("mine.yaml").write_text(small)
+    refused = cli("devices", "check", "mine.yaml")
+    assert refused.code == 2 and "there is no program: " in refused.err and "native.fp16" in refused.err
+
+
+def test_a_capacity_that_is_too_large_has_its_unit(cli):
+    assert cli("devices", "new", "mine.yaml", "--template", "accelerator").code == 0
+    text = re.sub(r"SRAM: {capacity_bytes: \d+", "SRAM: {capacity_bytes: 34359738368", Path("mine.yaml").read_text())
+    Path("mine.yaml").write_text(text)
+    said = " ".join(cli("devices", "check", "mine.yaml").err.split())
+    assert "capacity_bytes: got 34359738368; must be at most 1e+09 bytes (more than any chip has" in said
+    Path("mine.yaml").write_text(text.replace("34359738368", "0"))
+    assert "must be at least 1" in (low := cli("devices", "check", "mine.yaml").err) and "any chip" not in low
+
+
 def test_schemes(cli):
     assert {"native", "sgemm-cube"} <= {line.split()[0] for line in cli("schemes").out.splitlines()}
     text = " ".join(cli("schemes", "show", "sgemm-cube").out.split())

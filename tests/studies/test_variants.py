@@ -132,6 +132,10 @@ def test_numbers_that_belong_together_are_one_alternative(tmp_path: Path) -> Non
             {"device": "b200", "format": ["bf16", "fp16"]},
             "devices.format: format = .*: one value stands here; lists of values go under options: or in",
         ),
+        (
+            {"device": "b200", "tile": [[128, 128, 64], [64, 64, 64]]},
+            "devices.tile: tile = .*: one value stands here; lists of values go under options: or in",
+        ),
         ({"device": "b200", "set": [{"cores": 2}, 3]}, "devices.set.1: needs a mapping of numbers"),
         ({"device": "b200", "set": []}, "devices.set: an empty list"),
     ],
