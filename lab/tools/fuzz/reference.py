@@ -9,6 +9,7 @@ device's data, with the steps of hwsim.numerics.reference and nothing of the eva
 cases are single instructions, block-scaled ones among them.
 """
 
+import dataclasses
 import random
 from collections import Counter
 
@@ -17,7 +18,7 @@ import drawing
 import numpy as np
 from reading.pieces import HOST
 from reading.record import Reading
-from reading.sums import divided
+from reading.sums import divided, lengths
 
 import hwsim
 from hwsim.devices import dot_spec, find
@@ -205,7 +206,11 @@ def as_asked(record, call):
     if schedule is not None:
         for name in ("sum", "regions", "merge_order", "merge_into", "partial_format", "merge_format", "k_permutation"):
             assert getattr(record.schedule, name) == getattr(schedule, name), name
-        assert record.schedule.split_k in (schedule.split_k, len(record.schedule.slice_lengths(record.problem.k)))
+        if record.schedule.slice_k is None:  # the number of slices that run
+            asked = dataclasses.replace(record.schedule, split_k=schedule.split_k)
+            assert record.schedule.split_k == len(lengths(asked, record.problem.k)), "split_k"
+        else:
+            assert record.schedule.split_k == schedule.split_k, "split_k"
         for name in ("slice_k", "remainder", "tile_k", "operand_rounding", "start"):
             assert getattr(record.schedule, name) == getattr(schedule, name), name
         for name in ("promotion_k", "slice_multiple", "instruction"):
