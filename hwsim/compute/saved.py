@@ -26,7 +26,7 @@ from hwsim.request.options import CallOptions, MappingOptions, sort_by_owner
 from hwsim.request.request import request_of
 from hwsim.resolve import library_on_device
 from hwsim.resolve.resolver import rerun
-from hwsim.schemes import Scheme, is_scheme_file, scheme_of
+from hwsim.schemes import Scheme, is_scheme_file, scheme_of, schemes
 from hwsim.schemes.native import NativeOptions
 
 AnyArray = NDArray[Any]
@@ -93,7 +93,14 @@ def _scheme(record: Gemm, named: str | Scheme) -> Scheme:
     name = named if isinstance(named, str) else named.name
     if name not in (DEFAULT_SCHEME, record.scheme):
         raise InputError(f"scheme {name}: the record is of {record.scheme}; leave scheme out beside gemm=")
-    return scheme_of(record.scheme) if isinstance(named, str) else named.bare
+    if not isinstance(named, str):
+        return named.bare
+    if record.scheme not in schemes():
+        raise InputError(
+            f"the record is of scheme {record.scheme}, which is not known here; beside gemm= give the scheme itself: "
+            "--scheme FILE.py:NAME, or scheme=, with what the record was made with"
+        )
+    return scheme_of(record.scheme)
 
 
 def _chip(record: Gemm, device: DeviceLike) -> Device:

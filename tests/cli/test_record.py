@@ -221,3 +221,18 @@ def test_a_record_with_random_operands_that_were_asked_for_has_no_warning(tmp_pa
     for more in (["--seed", "0"], ["--no-exact"], ["-q"]):
         assert main(["run", "--gemm", str(file), *more]) == 0
         assert "drawn anew" not in capsys.readouterr().err
+
+
+def test_a_record_of_a_scheme_of_one_s_own_asks_for_the_scheme(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = f"{Path(__file__).parents[2] / 'examples' / 'own_scheme.py'}:SCHEME"
+    sizes = ["--m", "16", "--n", "16", "--k", "32", "--no-timing"]
+    assert main(["run", "--device", "a100", "--scheme", mine, *sizes, "--json"]) == 0
+    file = tmp_path / "run.json"
+    file.write_text(capsys.readouterr().out, encoding="utf-8")
+    again = ["run", "--gemm", str(file), "--expect", str(file)]
+    assert main(again) == 2
+    assert "which is not known here" in (said := capsys.readouterr().err) and "--scheme FILE.py:NAME" in said
+    assert main([*again, "--scheme", mine]) == 0
+    assert capsys.readouterr().err.endswith(": equal\n")
