@@ -219,8 +219,9 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
 
 def _program_seconds(times: Times) -> float:
     """The seconds of a call's program: a library's times are of the chip as it is."""
-    assert times.seconds is not None and times.cycles is not None and times.chip is not None
-    return times.cycles / (times.chip.clock_mhz * 1e6) if times.by_library else times.seconds
+    seconds = times.program_seconds if times.by_library else times.seconds
+    assert seconds is not None
+    return seconds
 
 
 def _anew_seconds(call: ChangeableCall, record: Gemm | None, numbers: Mapping[str, float]) -> float | None:

@@ -18,7 +18,7 @@ OBJECTIVES = {"time": "time", "cycles": "cycles", "traffic": "HBM traffic", "ene
 @dataclass(frozen=True, slots=True)
 class LibraryKernel:
     """What a library runs for the GEMM: its kernel, slices of K, and the cycles and seconds of a program with its tile
-    (None: there is no such program). seconds: that `hwsim run --library` shows; is_recorded: by fitted times.
+    (None: there is no such program). seconds: that `hwsim run --library` shows; is_fitted: by fitted times.
     """
 
     name: str
@@ -27,7 +27,7 @@ class LibraryKernel:
     cycles: int | None
     program_seconds: float | None = None
     seconds: float | None = None
-    is_recorded: bool = False
+    is_fitted: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

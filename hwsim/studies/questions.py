@@ -143,7 +143,7 @@ def library_kernel(library: str | Path | LibraryOnDevice, *, device: AnyDevice, 
         times.cycles,
         times.program_seconds,
         times.seconds,
-        is_recorded=times.by_library,
+        is_fitted=times.by_library,
     )
 
 

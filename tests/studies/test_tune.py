@@ -308,7 +308,7 @@ def test_a_library_stands_beside_a_search_with_settings_that_stay():
     beside = found.library
     assert beside is not None and beside.name == "cublas"
     run = hwsim.run(**{name: value for name, value in call.items() if name != "budget"}, **OF_LIBRARY, exact=False)
-    assert (beside.cycles, beside.seconds) == (run.cycles, run.seconds) and beside.is_recorded
+    assert (beside.cycles, beside.seconds) == (run.cycles, run.seconds) and beside.is_fitted
     assert beside.program_seconds == run.times.program_seconds != run.seconds
     text = str(found)
     shown, program = (duration(seconds) for seconds in (beside.seconds, beside.program_seconds))

@@ -106,8 +106,8 @@ def _library_text(library: LibraryKernel) -> str:
     program = "no program"
     if library.cycles is not None and library.program_seconds is not None:
         program = f"as a program {count(library.cycles)} cycles, {duration(library.program_seconds)}"
-    recorded = library.is_recorded and library.seconds is not None
-    return f"{words}; {program}{f'; by fitted times {duration(library.seconds or 0.0)}' if recorded else ''}"
+    fitted = library.is_fitted and library.seconds is not None
+    return f"{words}; {program}{f'; by fitted times {duration(library.seconds or 0.0)}' if fitted else ''}"
 
 
 def _rank_text(landscape: Landscape) -> str:
@@ -116,7 +116,7 @@ def _rank_text(landscape: Landscape) -> str:
     if library is None or not library.seconds:
         return ""
     faster = sum((point.seconds or 0.0) < library.seconds for point in ranked)
-    how = "by fitted times" if library.is_recorded else "as a program"
+    how = "by fitted times" if library.is_fitted else "as a program"
     where = "less than every configuration" if not faster else f"more than {count(faster)} of {count(len(ranked))}"
     return f"{library.name}'s kernel takes {duration(library.seconds)} {how}, {where}; the others' times are simulated"
 
@@ -128,11 +128,11 @@ def _library_cells(landscape: Landscape, columns: int) -> list[tuple[str, ...]]:
         return []
     m, n, k = landscape.sizes
     work = 2 * m * n * k * math.prod(landscape.lead)
-    kernel = f"{library.kernel} split_k {library.split_k}{' (fitted time)' if library.is_recorded else ''}"
+    kernel = f"{library.kernel} split_k {library.split_k}{' (fitted time)' if library.is_fitted else ''}"
     tflops = f"{work / library.seconds / 1e12:,.2f}" if library.seconds else ""
     ratio = (landscape.ranked[0].seconds or 0.0) / library.seconds if library.seconds else 0.0
     by_time = landscape.objective == "time" and bool(ratio)
-    cycles = count(library.cycles) if library.cycles is not None and not library.is_recorded else ""
+    cycles = count(library.cycles) if library.cycles is not None and not library.is_fitted else ""
     cells = (kernel, duration(library.seconds), cycles, "", tflops)
     rest = columns - len(cells) - 1
     return [(library.name, *cells, *([""] * rest), f"{ratio:.3f}" if by_time else "")]
