@@ -58,7 +58,7 @@ class Notices:
 
 
 def product_warnings(c: Any) -> list[RunWarning]:
-    """The warning about a product without a finite element. c: an array, or None."""
+    """The warning about a product without a finite element. c: C (..., m, n), of any dtype of results, or None."""
     if c is None or not c.size or np.isfinite(c).any():
         return []
     message = "no element of C is finite: its error says nothing"

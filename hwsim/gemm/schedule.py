@@ -280,11 +280,12 @@ class Schedule:
     def with_slices_of(self, k: int, count: int | None = None) -> Schedule:
         """The same order with the number of slices that run: rounding their length up may leave the last ones empty.
 
-        count: slices to cut K = k into, instead of `split_k`. Where lengths say how K is cut, nothing changes.
+        count: slices to cut K = k into, instead of `split_k`. Where lengths or a written-out sum say how K is cut,
+        nothing changes.
         """
+        if self.slice_k is not None or self.sum is not None:
+            return self
         wanted = self if count is None else dataclasses.replace(self, split_k=count)
-        if wanted.slice_k is not None:
-            return wanted
         return dataclasses.replace(wanted, split_k=len(wanted.slice_lengths(k)))
 
     def k_partition(self, k: int) -> KPartition:

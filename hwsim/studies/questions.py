@@ -116,8 +116,13 @@ def tune(
         l2=l2,
         progress=progress,
     )
-    named_device = str(device) if isinstance(device, str | Path) else chip.name
-    shared = {"device": named_device, "scheme": landscape.scheme, **call.of_run, **machine, "exact": False}
+    shared = {
+        "device": str(device) if isinstance(device, str | Path) else chip.file or chip.name,
+        "scheme": landscape.scheme,
+        **call.of_run,
+        **machine,
+        "exact": False,
+    }
     of_run = {name: value for name, value in shared.items() if value is not None}
     return replace(landscape, library=beside, call=of_run, scheme_options=call.planned.options)
 
