@@ -99,7 +99,7 @@ def test_what_changed_has_a_reason_and_is_in_use(manifest: dict[str, record.Row]
         assert set(entry) - {"numerics"} == {"ids", "fields", "reason", "source"}
         assert str(entry["reason"]).strip() and str(entry["source"]).strip()
         own = record.covered(entry, values)
-        assert own, f"stale: {entry['ids']}"
+        assert {field for _, field in own} == set(entry["fields"]), f"stale: {entry['ids']}"
         told |= own
     for name, field in [(name, field) for name, fields in values.items() for field in fields]:
         assert (name, field) in told, f"no entry for {name}, {field}"

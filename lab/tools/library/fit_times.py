@@ -1,8 +1,8 @@
 r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of what the chip could do at most.
 
     python lab/tools/library/fit_times.py FILE.csv.gz ... --out configs/libraries/cublas-13.1.times \
-        --sets seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5,\
-    calls6
+        --sets \
+        seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5,calls6
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
     python lab/tools/library/fit_times.py FILE.csv.gz ... --errors --out configs/libraries/cublas-13.1.times \
         --sets ...                          # of the fit
