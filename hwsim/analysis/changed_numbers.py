@@ -190,6 +190,9 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
     if after.program is None or after.chip is None or after.cycles is None or after.seconds is None:
         raise InputError(f"what-if: {', '.join(numbers)}: there are no cycles then: {after.note}")
     assert times.program.gemm is not None and after.program.gemm is not None
+    seconds_of = _program_seconds if times.by_library else _call_seconds
+    now, then = seconds_of(times), seconds_of(after)
+    assert now is not None and then is not None
     mapping = ComparedMapping.OF_LIBRARY if after.program.gemm.library is not None else ComparedMapping.ANEW
     if are_mapped_alike(times.program.gemm, after.program.gemm):
         mapping = ComparedMapping.SAME
@@ -197,48 +200,59 @@ def call_with_numbers(times: Times, call: ChangeableCall, changes: Mapping[str, 
         _used_first(numbers, after.program, device),
         (times.cycles, after.cycles),
         (times.chip.clock_mhz, after.chip.clock_mhz),
-        (_program_seconds(times), _program_seconds(after)),
+        (now, then),
         _bound(after.program, after.chip, after.l2),
         mapping=mapping,
         held=_held(after.program, after.chip, numbers, after.l2, after.cycles) if after.cycles == times.cycles else {},
         beside=beside,
     )
     if mapping == ComparedMapping.SAME:
-        return replace(changed_call, anew_seconds=_anew_seconds(call, after.program.gemm, new_numbers))
+        return replace(changed_call, anew_seconds=_anew_seconds(call, after.program.gemm, new_numbers, seconds_of))
     if call.in_mapping is None:
         return changed_call
     old = call.in_mapping(times.program.gemm, {}, new_numbers)
     new = call.in_mapping(after.program.gemm, new_numbers, {})
     return replace(
         changed_call,
-        old_mapping_seconds=None if old is None else old.seconds,
-        new_mapping_seconds=None if new is None else new.seconds,
-        tile=_tile_elsewhere(call, times.program.gemm, after.program.gemm) if new is None else None,
+        old_mapping_seconds=None if old is None else seconds_of(old),
+        new_mapping_seconds=None if new is None else seconds_of(new),
+        tile=_tile_elsewhere(call, times.program.gemm, after.program.gemm, seconds_of) if new is None else None,
     )
 
 
-def _program_seconds(times: Times) -> float:
-    """The seconds of a call's program: a library's times are of the chip as it is."""
-    seconds = times.program_seconds if times.by_library else times.seconds
-    assert seconds is not None
-    return seconds
+def _call_seconds(times: Times) -> float | None:
+    """The seconds of a call, with its launches where they are asked for."""
+    return times.seconds
 
 
-def _anew_seconds(call: ChangeableCall, record: Gemm | None, numbers: Mapping[str, float]) -> float | None:
+def _program_seconds(times: Times) -> float | None:
+    """The seconds of a program without launches: what a library's call is compared by, as its own times are of the chip
+    as it is.
+    """
+    return times.program_seconds
+
+
+SecondsOf = Callable[[Times], float | None]
+
+
+def _anew_seconds(
+    call: ChangeableCall, record: Gemm | None, numbers: Mapping[str, float], seconds_of: SecondsOf
+) -> float | None:
     """The seconds of a call with numbers in the mapping chosen for them, where its record has kept another one."""
     decision = None if record is None else record.decided("mapping")
-    return None if decision is None or call.chosen_anew is None else call.chosen_anew(numbers).seconds
+    return None if decision is None or call.chosen_anew is None else seconds_of(call.chosen_anew(numbers))
 
 
-def _tile_elsewhere(call: ChangeableCall, before: Gemm, after: Gemm) -> TileElsewhere | None:
+def _tile_elsewhere(call: ChangeableCall, before: Gemm, after: Gemm, seconds_of: SecondsOf) -> TileElsewhere | None:
     """The tile of the record `after` on the call's device, whose record is `before`; None where it does not fit."""
     times = None if call.with_tile is None else call.with_tile(after)
     gemm = None if times is None or times.program is None else times.program.gemm
-    if times is None or times.seconds is None or gemm is None or gemm.mapping is None:
+    seconds = None if times is None else seconds_of(times)
+    if seconds is None or gemm is None or gemm.mapping is None:
         return None
     sides = gemm.mapping.kernels[0].tile.to_dict()
     text = ",".join(f"{side}={size}" for side, size in sides.items())
-    return TileElsewhere(text, times.seconds, gemm.schedule != before.schedule)
+    return TileElsewhere(text, seconds, gemm.schedule != before.schedule)
 
 
 def are_mapped_alike(before: Gemm | None, after: Gemm | None) -> bool:

@@ -26,7 +26,7 @@ class Times:
 
     program, chip, timed, unit, l2: what they were taken from (one program, at the clock under load, with L2 in that
     state before it), for traces. by_library: seconds, tflops and peak_fraction are with fitted times of a library's
-    kernels; all else is the program's.
+    kernels; all else is the program's. launch_seconds: of them the launches, of a library's calls that have some.
     """
 
     note: str = ""
@@ -48,6 +48,7 @@ class Times:
     clock: str = ""  # where the clock is from; as of TimingState
     launches: bool = False
     by_library: bool = False
+    launch_seconds: float = 0.0
 
     @property
     def program_seconds(self) -> float | None:
@@ -58,14 +59,15 @@ class Times:
 
     @property
     def beside_program(self) -> float:
-        """By which share of the program's time a library's fitted time is longer, below 0 where it is shorter.
+        """By which share of the program's time a library's fitted time is longer, below 0 where it is shorter; both
+        without launches.
 
         0 where the time is the program's.
         """
         program = self.program_seconds
         if not self.by_library or not program or not self.seconds:
             return 0.0
-        return self.seconds / program - 1
+        return (self.seconds - self.launch_seconds) / program - 1
 
 
 @dataclass(frozen=True, slots=True)

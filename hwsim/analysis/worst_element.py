@@ -5,12 +5,14 @@ The module knows arrays; it knows no plan and no device.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from hwsim.analysis.exact_product import two_product
 from hwsim.analysis.metrics import errors, last_place
 from hwsim.analysis.run_records import FiniteErrors, WorstElement
 
@@ -35,8 +37,7 @@ def worst_element(
         lead, row, column = at[:-2], at[-2] * (rows.step or 1), at[-1]
         place = (*lead, row, column)
         x, y = (np.broadcast_to(side, (*c.shape[:-2], *side.shape[-2:]))[lead] for side in (a, b))
-        products = x[row].astype(np.float64) * y[:, column].astype(np.float64)
-        condition = float(np.abs(products).sum() / np.abs(products.sum()))
+        condition = _condition(x[row].astype(np.float64), y[:, column].astype(np.float64))
         try:
             about = ml_dtypes.finfo(c.dtype)  # type: ignore[no-untyped-call]
         except ValueError:
@@ -44,6 +45,17 @@ def worst_element(
         else:
             ulps = float(np.ldexp(error[at], -last_place(exact[at], about)))
     return WorstElement(list(place), float(relative[at]), float(c[place]), float(exact[at]), condition, ulps)
+
+
+def _condition(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """sum |x y| / |sum x y|, of exact sums; infinite where the sum is 0 or not finite. x, y: (k,)."""
+    products, cut = two_product(x, y)
+    cut[~np.isfinite(cut)] = 0.0  # beyond the magnitudes of which two_product is exact
+    try:
+        total = abs(math.fsum((*products.tolist(), *cut.tolist())))
+        return math.fsum(np.abs(products).tolist()) / total if total else math.inf
+    except (OverflowError, ValueError):  # products that are not finite
+        return math.inf
 
 
 def finite_errors(exact: AnyArray, c: AnyArray, low: AnyArray | float) -> FiniteErrors | None:

@@ -364,9 +364,9 @@ def _say_drawn(arguments: argparse.Namespace, options: Mapping[str, Any]) -> Non
 def _draw_flags(path: Path) -> str:
     """The flags that draw the operands of a run again, whose JSON a file is; empty where it has none."""
     run = json.loads(read_text(path, "record of --gemm", MOST_TABLE_BYTES))
-    if run.get("schema") != SCHEMA or run.get("seed") is None:
+    if not isinstance(run, dict) or run.get("schema") != SCHEMA or run.get("seed") is None:
         return ""
-    named = run["options"].get(OPERAND_DISTRIBUTION)
+    named = run.get("options", {}).get(OPERAND_DISTRIBUTION)
     return f"--seed {run['seed']}" + (f" --operand-distribution {named}" if named else "")
 
 
@@ -378,5 +378,5 @@ def read_record(path: Path) -> Any:
     try:
         record = json.loads(text)
         return record["gemm"] if isinstance(record, dict) and record.get("schema") == SCHEMA else record
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, KeyError) as error:
         raise InputError(f"--gemm {path}: not a record as --save-gemm writes it ({error})") from error

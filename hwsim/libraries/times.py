@@ -64,7 +64,9 @@ def _with_launches(times: Times, call: LibraryCall, launch_seconds: float) -> Ti
     seconds = before + launch_seconds
     share = None if times.peak_fraction is None else times.peak_fraction * before / seconds
     tflops = 2 * gemm.batch * gemm.m * gemm.n * gemm.k / seconds / 1e12
-    return replace(times, seconds=seconds, tflops=tflops, peak_fraction=share, launches=True)
+    return replace(
+        times, seconds=seconds, tflops=tflops, peak_fraction=share, launches=True, launch_seconds=launch_seconds
+    )
 
 
 def kernel_seconds(chip: Device, call: GemmCall, times: KernelTimes, program_seconds: float = 0.0) -> float:

@@ -111,3 +111,12 @@ def test_an_element_that_is_exactly_zero_and_not_in_c_has_no_error() -> None:
     assert "relative errors in the norm undefined: the exact product is 0" in error_notes(nothing)
     whole = hwsim.run(a[1:], b, device="h100", format="fp64", timing=False).error
     assert whole.finite is None and whole.max_relative == 0.0  # 0 that is 0 in C counts
+
+
+def test_the_condition_is_of_exact_sums() -> None:
+    a, b = np.array([[2.0**60, 1.0, -(2.0**60)], [2.0**52, 0.3, -(2.0**52)]]), np.ones((3, 1))
+    worst = [hwsim.run(row[None], b, device="h100", format="fp64", timing=False).error.worst for row in a]
+    ratios = [(2.0**61 + 1, 1.0), (2.0**53 + 0.3, 0.3)]
+    for element, (most, total) in zip(worst, ratios, strict=True):
+        assert element is None or element.condition == pytest.approx(most / total)
+    assert any(element is not None for element in worst)

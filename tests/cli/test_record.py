@@ -236,3 +236,13 @@ def test_a_record_of_a_scheme_of_one_s_own_asks_for_the_scheme(
     assert "which is not known here" in (said := capsys.readouterr().err) and "--scheme FILE.py:NAME" in said
     assert main([*again, "--scheme", mine]) == 0
     assert capsys.readouterr().err.endswith(": equal\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", '{"schema": "hwsim.run/1", "seed": 0}', '{"schema": "hwsim.run/1", "gemm": {}}']
+)
+def test_what_is_no_record_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "record.json"
+    file.write_text(text, encoding="utf-8")
+    assert main(["run", "--gemm", str(file)]) == 2
+    assert "internal error" not in (said := capsys.readouterr().err) and "record" in said
