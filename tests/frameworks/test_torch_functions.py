@@ -88,8 +88,9 @@ def test_the_report_names_what_this_cpu_computed():
     torch.manual_seed(0)
     layers = (torch.nn.Conv2d(8, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
     model = torch.nn.Sequential(*layers, torch.nn.AvgPool2d(2)).eval()
+    x = torch.randn(2, 8, 8, 8)
     with hwsim.torch.emulate(device="h100", **LIBRARY) as run, torch.no_grad():
-        model(torch.randn(2, 8, 8, 8))
+        model(x)
     assert line_of(run) == [
         "computed by this CPU: avg_pool2d, batch_norm (a chip's kernels may have other bits); "
         "max_pool2d_with_indices, relu (the same bits on all chips)"
@@ -154,6 +155,11 @@ def test_products_alone_have_no_such_line():
         ("pow", ATEN.pow.Tensor_Scalar, (3,), False),
         ("add", ATEN.add.Tensor, (1,), True),
         ("add", ATEN._foreach_add.List, (1,), True),
+        ("add", ATEN.add.Scalar, (0.3, 0.7), False),
+        ("rsub", ATEN.rsub.Scalar, (0.3, 0.7), False),
+        ("randn", ATEN.randn.default, (), False),
+        ("uniform", ATEN.uniform_.default, (), False),
+        ("linspace", ATEN.linspace.default, (1.0, 4), False),
         ("", ATEN.view.default, (), True),
         ("", ATEN.clone.default, (), True),
     ],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
-#: Operators that move or make values, beside views: nothing is computed.
+#: Operators that move values or make constants, beside views: nothing is computed.
 _MOVES = frozenset(
     {
         *(
@@ -28,11 +28,11 @@ _MOVES = frozenset(
             "empty_strided",
         ),
         *("eye", "fill", "flip", "full", "full_like", "gather", "index", "index_put", "index_select", "lift_fresh"),
-        *("linspace", "masked_fill", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones"),
+        *("masked_fill", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones"),
         *("ones_like", "repeat", "reshape_alias", "resize", "roll", "scalar_tensor", "scatter", "select_backward"),
         *("select_scatter", "set", "slice_backward", "slice_scatter", "stack", "t_copy", "to_copy", "tril", "triu"),
-        *("unsafe_view", "where", "zero", "zeros", "zeros_like", "bernoulli", "normal", "rand", "rand_like", "randn"),
-        *("randn_like", "uniform", "unbind_copy", "local_scalar_dense", "lift", "lift_fresh_copy", "view_copy"),
+        *("unsafe_view", "where", "zero", "zeros", "zeros_like"),
+        *("unbind_copy", "local_scalar_dense", "lift", "lift_fresh_copy", "view_copy"),
     }
 )
 #: Operators whose elements are picked, or one rounding of one operation of IEEE 754: no chip has other bits.
@@ -45,6 +45,8 @@ _SAME = frozenset(
         *("trunc", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
     }
 )
+#: Of these the ones whose third argument is a factor, which makes them two operations.
+_SCALED = ("add", "sub", "rsub")
 _SAME_POWERS = (1, 2, -1)
 #: Names that begin so are forms of one function: compiled graphs take another form than eager code.
 _FORMS = ("batch_norm",)
@@ -65,7 +67,8 @@ def has_same_bits(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any])
     """Whether a call of the operator of this name has the same bits on all chips."""
     if name == "pow":
         return len(args) > 1 and isinstance(args[1], int | float) and args[1] in _SAME_POWERS
-    return name in _SAME and keywords.get("alpha", 1) == 1
+    alpha = keywords.get("alpha", args[2] if name in _SCALED and len(args) > 2 else 1)
+    return name in _SAME and alpha == 1
 
 
 def host_result(result: Any) -> Tensor | None:
