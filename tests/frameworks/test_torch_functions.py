@@ -1,11 +1,13 @@
 """Functions between products: which side computed them, where they part, and which this CPU computed."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs hwsim[torch]")
 
 import hwsim  # noqa: E402
 import hwsim.torch  # noqa: E402
+from hwsim.frameworks.torch.comparison import digest_of  # noqa: E402
 from hwsim.frameworks.torch.unsimulated import has_same_bits, shown_name  # noqa: E402
 
 ATEN = torch.ops.aten
@@ -171,3 +173,23 @@ def test_names_and_bits_of_operators(name, operator, rest, same):
 
 def test_a_multiple_that_is_added_may_be_fused():
     assert not has_same_bits("add", (torch.ones(1), torch.ones(1)), {"alpha": 0.1})
+
+
+def test_a_function_of_a_layer_with_a_device_of_its_own_names_this_device(model):
+    """MI300X has no kernel of a layer norm that is followed; the layer's H200 has one."""
+    outer = {"device": "mi300x", "library": "pytorch"}
+    norm = {"norm": {"device": "h200", "library": "pytorch"}}
+    parting = hwsim.torch.diff(model, TOKENS, {**outer, "modules": norm}, outer)
+    assert parting.function.name == "layer_norm" and parting.function.sides == ("as h200's kernel", "by this CPU")
+
+
+def test_digests_are_of_all_numbers():
+    first, second = np.zeros(4000, np.float32), np.zeros(4000, np.float32)
+    second[2000] = 1
+    assert digest_of((first, 1)) != digest_of((second, 1)) and digest_of((first, 1)) == digest_of((first.copy(), 1))
+    layer = torch.nn.Linear(4, 4)
+    layer.register_buffer("kept", torch.zeros(4), persistent=False)
+    x, sides = torch.ones(1, 4), ("h100", "a100")
+    before = hwsim.torch.compare(layer, x, *sides).to_dict()["weights"]
+    layer.kept[0] = 1
+    assert hwsim.torch.compare(layer, x, *sides).to_dict()["weights"] != before

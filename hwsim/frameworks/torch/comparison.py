@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from hwsim._version import __version__ as hwsim_version
@@ -158,7 +159,7 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
     names = _names(sides)
     here: dict[str, set[str]] = {}
     inputs = digest_of(x)  # before the model may change them
-    weights = digest_of(dict(model.state_dict())) if isinstance(model, torch.nn.Module) else ""
+    weights = digest_of(_tensors(model)) if isinstance(model, torch.nn.Module) else ""
     state = torch.get_rng_state()
     runs = []
     for number, side in enumerate(sides):
@@ -184,12 +185,20 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
     return Comparison(tuple(runs), pairs, inputs, weights)
 
 
+def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """All parameters and buffers, also the ones that a state_dict leaves out."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
 def digest_of(value: Any) -> str:
-    """A digest of tensors, and of sequences and mappings of them, with their names, dtypes and shapes."""
+    """A digest of tensors and arrays, and of sequences and mappings of them, with their names, dtypes and shapes."""
     state = hashlib.sha256()
     if isinstance(value, torch.Tensor):
         state.update(f"{value.dtype} {tuple(value.shape)} ".encode())
         state.update(digest(value.cpu()))
+    elif isinstance(value, np.ndarray):
+        state.update(f"{value.dtype} {value.shape} ".encode())
+        state.update(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Mapping):
         for name, part in value.items():
             state.update(f"{name} {digest_of(part)} ".encode())

@@ -30,7 +30,7 @@ from hwsim.report.text.words import percent, plural, run_text
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
-    from hwsim.frameworks.settings import PassSettings
+    from hwsim.frameworks.settings import PassSettings, Settings
     from hwsim.gemm.record import Gemm
     from hwsim.studies.diff import Difference
 
@@ -252,10 +252,8 @@ def diff(
         attention=_kernels(runs),
         unknown_orders=(unknown[0], unknown[1]),
     )
-    outer = [(side_settings.base["forward"].arguments or {}).get("device") for side_settings in settings]
-    kernels = [f"as {device.name}'s kernel" if device is not None else "as a chip's kernel" for device in outer]
     if first is None:
-        return replace(whole, function=_parted_function(functions, len(runs[0]), kernels))
+        return replace(whole, function=_parted_function(functions, len(runs[0]), settings))
     left_step, right_step = pairs[first]
     place, left_out, right_out = left_step.place, left_step.out, right_step.out
     differing = _differs(left_out, right_out).nonzero()
@@ -263,7 +261,7 @@ def diff(
     values = (float(left_out[element]), float(right_out[element])) if element else (0.0, 0.0)
     parted = replace(whole, element=element, values=values)
     if left_step.digests != right_step.digests:
-        function = None if place.kind == VALUES else _parted_function(functions, runs[0].index(left_step), kernels)
+        function = None if place.kind == VALUES else _parted_function(functions, runs[0].index(left_step), settings)
         between = "the softmax between them" if place.kind == VALUES else "what lies between"
         what = f"{between} is not the same on both sides" if function is None else str(function)
         why_unlike = f"the inputs of {_numbered(steps, first)} differ already: {what}"
@@ -290,18 +288,26 @@ def diff(
 
 
 def _parted_function(
-    functions: Sequence[Sequence[tuple[int, FunctionCall]]], steps: int, kernels: Sequence[str]
+    functions: Sequence[Sequence[tuple[int, FunctionCall]]], steps: int, settings: Sequence[Settings]
 ) -> FunctionParting | None:
     """The first operator before step number `steps` whose results differ in bits, of two runs that call the same
-    operators; None: there is none, or what they call differs first. kernels: of a chip's kernel on each side, in words.
+    operators; None: there is none, or what they call differs first. settings: of each side.
     """
     for (at, left), (_, right) in zip(*functions, strict=False):
         if at > steps or (left.name, left.layer) != (right.name, right.layer):
             return None
         if left.digest != right.digest:
-            words = [BY_THIS_CPU if call.is_here else kernels[i] for i, call in enumerate((left, right))]
+            words = [_computed_by(call, of_side) for call, of_side in zip((left, right), settings, strict=True)]
             return FunctionParting(left.name, left.layer, (words[0], words[1]))
     return None
+
+
+def _computed_by(call: FunctionCall, settings: Settings) -> str:
+    """Whose kernel computed an operator, in words: this CPU's, or the one of the device that its layer has."""
+    if call.is_here:
+        return BY_THIS_CPU
+    device = (settings.of(call.layer, "forward").arguments or {}).get("device")
+    return f"as {device.name}'s kernel" if device is not None else "as a chip's kernel"
 
 
 def _check_alike(left: list[RunStep], right: list[RunStep]) -> None:
