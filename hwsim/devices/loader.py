@@ -17,7 +17,7 @@ from hwsim.datafiles.provenance import AttributedTree, Attribution
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
 from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
 from hwsim.devices import registry
-from hwsim.devices.checks import check
+from hwsim.devices.checks import board_problems, check
 from hwsim.devices.device import Device
 from hwsim.devices.model.chip import DeviceOrigin
 from hwsim.errors import InputError, UnsupportedError
@@ -152,6 +152,7 @@ def _read(
         elif base is not None and not wrong:
             base = provenance.weakened(base, attribution)
     if base and base.tree.value:
+        problems += board_problems(base.tree, annotated.tree)
         annotated = provenance.merge(base, annotated)
     elif parent is not None:  # without its base a variant is no device: say no more about it
         annotated.tree = Node(tree.mark, {})

@@ -28,12 +28,14 @@ OF_BASE = Decision(
 
 def base_of(device: Device) -> Device | None:
     """The device whose numbers were changed, at the clock or power limit that was asked for; None for one as its file
-    has it.
+    has it. Its board keeps its own limit where that is lower.
     """
     base = device.changed_from
     if base is not None and device.asked_mhz is not None:
         return at_clock(base, device.asked_mhz)
-    return base if base is None or device.asked_watts is None else at_power(base, device.asked_watts)
+    if base is None or base.board_power is None or device.asked_watts is None:
+        return base
+    return at_power(base, min(device.asked_watts, base.board_power.watts))
 
 
 def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
