@@ -70,9 +70,8 @@ def faster_of(
 
 def _seconds(gemm: Gemm, device: Device, state: TimedState) -> float:
     """The seconds of a mapped record's program."""
-    launch_us = device.launch_overhead_us if state.launches else None
-    launches = len(program_of(gemm, device, is_checked=False).kernels) if launch_us else 0
-    return cost_of(gemm, device, l2=state.l2).seconds + launches * (launch_us or 0.0) * 1e-6
+    has_launches = state.launches and device.launch_overhead_us is not None
+    return cost_of(gemm, device, l2=state.l2, launch_overhead=has_launches).seconds
 
 
 def _has_same_instructions(gemm: Gemm, device: Device, base: Device) -> bool:

@@ -162,7 +162,7 @@ def test_a_board_of_more_power_makes_a_run_faster_and_a_limit_beneath_it_does_no
     board = {"board_power.watts": 1400}
     assert run.with_numbers(board).seconds[1] < run.seconds
     assert limited.with_numbers(board).seconds[1] == limited.seconds
-    with pytest.raises(InputError, match="power_limit_w = 500: h200 .* its board 400 W at most"):
+    with pytest.raises(InputError, match=r"power_limit_w = 500: h200 .* its board 400 W at most"):
         limited.with_numbers({"board_power.watts": 400})
     above = hwsim.sweep(
         {"devices": {"device": "h200", "set": board}, "options": {"format": "bf16", "power_limit_w": 1000}}
