@@ -106,8 +106,8 @@ def board_problems(base: Node, change: Node) -> list[FileProblem]:
     base's.
     """
     before, after = (_block(tree, "board_power").get("watts") for tree in (base, change))
-    own, inherited = ([name for name in LOADED_CLOCKS if name in tree.value] for tree in (change, base))
-    if before is None or after is None or before.value == after.value or own or not inherited:
+    changed, inherited = ([name for name in LOADED_CLOCKS if name in tree.value] for tree in (change, base))
+    if before is None or after is None or before.value == after.value or changed or not inherited:
         return []
     text = f"got {after.value!r}; {' and '.join(inherited)} of the base are of {before.value!r} W: give them here too"
     return [FileProblem(after.mark, "board_power.watts", f"{text}, or null where they are not known")]

@@ -20,6 +20,7 @@ from hwsim.devices import registry
 from hwsim.devices.checks import board_problems, check
 from hwsim.devices.device import Device
 from hwsim.devices.model.chip import DeviceOrigin
+from hwsim.devices.plausible import slip_of
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.places import text_of
 
@@ -186,7 +187,7 @@ def _base_of(parent: Node, device: str | Path | Mapping[str, Any]) -> str | Path
 
 
 def _validate(annotated: AttributedTree) -> tuple[Device | None, list[FileProblem]]:
-    device, problems = validated(annotated, Device, SCHEMA_VERSION, FILE_ONLY)
+    device, problems = validated(annotated, Device, SCHEMA_VERSION, FILE_ONLY, slip_of)
     return device, check(annotated.tree) + problems
 
 

@@ -79,7 +79,7 @@ class LaneSpecialsModel(StrictRecord):
         return self
 
 
-class LaneStep(NamedTuple):
+class LanePart(NamedTuple):
     """A part of an elementwise operation: so many `times` the overhead, and for each repeat of elements of `bits` so
     many `cycles`; 1 where the device file gives none.
     """
@@ -118,7 +118,7 @@ class VectorModel(StrictRecord):
 
     def steps_of(
         self, opcode: str, formats: Iterable[str], bits: int, *, timed_as: Sequence[str] = (), widens: bool = False
-    ) -> list[LaneStep]:
+    ) -> list[LanePart]:
         """What the lanes do for an elementwise operation. formats: of the result and the operands; bits: of the widest
         of their elements in memory. timed_as: the operations that take as long together, the operation itself without
         any. widens: whether it converts to a wider format.
@@ -126,9 +126,9 @@ class VectorModel(StrictRecord):
         counts: Mapping[Any, int] = self.software
         additions = max([counts.get(f"{opcode}.{format}", 0) for format in formats], default=0)
         if additions:
-            return [LaneStep(additions, WORD_BITS, self._cycles_of("add"))]
+            return [LanePart(additions, WORD_BITS, self._cycles_of("add"))]
         names = ["widen" if name == "cast" and widens else name for name in timed_as or (opcode,)]
-        return [LaneStep(1, bits, self._cycles_of(name)) for name in names]
+        return [LanePart(1, bits, self._cycles_of(name)) for name in names]
 
     def _cycles_of(self, opcode: str) -> float:
         cycles = self.time_of(opcode)
