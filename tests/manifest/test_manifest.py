@@ -199,12 +199,13 @@ def test_reasons_of_earlier_changes_are_kept(own_files: Any) -> None:
     assert accepted("second", "cycles") == both
     assert accepted("second", "cycles") == both
     assert accepted("second", "c") == [both[0], ("second", ["cycles", "c"])]
+    assert accepted("third", "c,cycles") == [both[0], ("second", ["cycles", "c"]), ("third", ["c,cycles"])]
     rows = record.read(own_files / "manifest.json")
     now = record.read(own_files / "now.json")
     record.write(
         own_files / "manifest.json", {name: row | {"cycles": now[name]["cycles"]} for name, row in rows.items()}
     )
-    assert accepted("second", "cycles") == [("first", ["c"]), ("second", ["c"])]
+    assert accepted("second", "cycles") == [("first", ["c"]), ("second", ["c"]), ("third", ["c"])]
 
 
 def test_an_accepted_value_that_is_gone_is_a_difference(own_files: Any, capsys: pytest.CaptureFixture[str]) -> None:
