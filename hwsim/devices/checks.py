@@ -106,7 +106,7 @@ def board_problems(base: Node, change: Node) -> list[FileProblem]:
     base's.
     """
     before, after = (_block(tree, "board_power").get("watts") for tree in (base, change))
-    changed, inherited = ([name for name in LOADED_CLOCKS if name in tree.value] for tree in (change, base))
+    changed, inherited = ([name for name in LOADED_CLOCKS if _child(tree, name) is not None] for tree in (change, base))
     if before is None or after is None or before.value == after.value or changed or not inherited:
         return []
     text = f"got {after.value!r}; {' and '.join(inherited)} of the base are of {before.value!r} W: give them here too"
