@@ -27,7 +27,7 @@ def least_share(times: Times, operands: str = "") -> float:
     chip, timed, program = times.chip, times.timed, times.program
     if chip is None or timed is None or program is None or not timed.cycles:
         return 0.0
-    seconds = (timed.cycles + launch_cycles_of(times) * len(timed.kernels)) / (chip.clock_mhz * 1e6)
+    seconds = (timed.cycles + launch_cycles_of(times)) / (chip.clock_mhz * 1e6)
     model, least = find(chip, times.unit), [0.0]
     if model is not None and model.timing is not None:
         least.append(timed.macs / (float(model.macs_per_cycle) * chip.cores * chip.clock_mhz * 1e6))
