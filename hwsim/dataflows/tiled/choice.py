@@ -376,11 +376,11 @@ class TileChooser:
         footprints, blocking = self._cache_of(design.device).footprints, design.blocking
         if self.family.staged and blocking.stages > 2:
             blocking = replace(blocking, stages=2)
-        kept_bytes = footprints.get((design.kernel, blocking))
-        if kept_bytes is None:
-            kept_bytes = footprint(design)
-            self._keep(footprints, (design.kernel, blocking), kept_bytes, CACHED_FOOTPRINTS)
-        return kept_bytes
+        found = footprints.get((design.kernel, blocking))
+        if found is None:
+            found = footprint(design)
+            self._keep(footprints, (design.kernel, blocking), found, CACHED_FOOTPRINTS)
+        return found
 
     def _candidates(
         self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
