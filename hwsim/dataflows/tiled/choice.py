@@ -376,11 +376,11 @@ class TileChooser:
         footprints, blocking = self._cache_of(design.device).footprints, design.blocking
         if self.family.staged and blocking.stages > 2:
             blocking = replace(blocking, stages=2)
-        found = footprints.get((design.kernel, blocking))
-        if found is None:
-            found = footprint(design)
-            self._keep(footprints, (design.kernel, blocking), found, CACHED_FOOTPRINTS)
-        return found
+        needs = footprints.get((design.kernel, blocking))
+        if needs is None:
+            needs = footprint(design)
+            self._keep(footprints, (design.kernel, blocking), needs, CACHED_FOOTPRINTS)
+        return needs
 
     def _candidates(
         self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
