@@ -149,9 +149,9 @@ def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
 
 
 def _timed_otherwise(machine: MachineOptions) -> str:
-    """The options that time a call otherwise than libraries' times were recorded; empty where none does.
+    """The options that time a call otherwise than libraries' fitted times stand for; empty where none does.
 
-    They were recorded in a series, at the clock under the board's load.
+    The times that were fitted are of a series, at the clock under the board's load.
     """
     asked = {
         "l2": None if machine.l2 == DEFAULT else machine.l2,
@@ -215,17 +215,17 @@ def library_call(
     """
     choice = chosen.choose(call)
     times = chosen.times(call, choice)
-    is_recorded = times is not None
+    is_fitted = times is not None
     times = None if timed_otherwise else times
     decisions = [*_decisions(choice), *_told(call)]
     if times is not None:
         text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
-    elif is_recorded:
+    elif is_fitted:
         why = f"fitted times are of a series at the clock under load, not of {timed_otherwise}: the program's stands"
         decisions.append(Decision("times", "the program's", "user", ASSUMED, why))
     elif not choice.is_estimated:
-        why = "no times of such kernels were recorded on such a chip: the kernel's program stands for them"
+        why = "no times of such kernels were fitted for such a chip: the kernel's program stands for them"
         decisions.append(Decision("times", "the program's", "default", ASSUMED, why))
     return LibraryCall(
         id=chosen.id,
