@@ -20,11 +20,11 @@ from hwsim.gemm.record import Decision
 from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.host.multiples import round_up
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
-from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.convolution_call import ConvolutionSizes
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
-from hwsim.libraries.pytorch.convolutions import convolution_library
+from hwsim.libraries.pytorch.convolutions import convolution_kernel
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
 from hwsim.libraries.sliced_calls import SlicedCalls, is_of_slices
 from hwsim.machines.l2_state import DEFAULT
@@ -166,8 +166,16 @@ def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
     assert options.problem.conv is not None
     form = request.format or native_format(request.device, request.problem.input_format)
     shape, output = conv_of(options.problem.conv), options.epilogue.output
-    call = ConvolutionCall(shape=shape, format=str(form), output=output)
-    return convolution_library(options.library.library, request.device, call).library
+    kernel = convolution_kernel(
+        options.library.library,
+        request.device,
+        ConvolutionSizes.of(shape),
+        format=str(form),
+        stored=request.problem.input_format,
+        output=output,
+    )
+    assert kernel.library is not None
+    return kernel.library
 
 
 def _check_options(name: str, options: CallOptions, request: Request) -> None:

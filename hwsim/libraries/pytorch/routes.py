@@ -49,9 +49,12 @@ def families_of_kernel(name: str, version: str = FRAMEWORK[1]) -> tuple[str, ...
     file, group = pytorch(version), _group_of(name, version)
     if group:
         return file.functions[group].families
-    rules = {"softmax": file.softmax, "layer_norm": file.layer_norm, "row_sums": file.row_sums}
-    rule = rules.get(RULES.get(name, name))
-    return () if rule is None else rule.families
+    known = {
+        "softmax": file.softmax.families,
+        "layer_norm": file.layer_norm.families,
+        "row_sums": file.row_sums.families,
+    }
+    return known.get(RULES.get(name, name), ())
 
 
 @lru_cache(maxsize=16)
