@@ -91,7 +91,7 @@ def conv2d(
         kernel = _kernel(arguments, shape, left.format, layout)
         arguments["library"], k_order = kernel.library, kernel.k_order
         program = {}  # of the matrix of windows
-        if kernel.own is not None and kernel.is_known:
+        if kernel.depthwise is not None and kernel.is_known:
             if start is not None or any(arguments.get(name) is not None for name in ("alpha", "beta")):
                 raise UnsupportedError(
                     "C, alpha, beta: PyTorch's own kernel of depthwise convolutions takes none; leave them out, or "
@@ -99,7 +99,7 @@ def conv2d(
                 )
             rest = {name: value for name, value in arguments.items() if name != "input_format"}
             is_first = kernel.bias == "first"
-            product = depthwise(left, right, shift, shape, kernel.own, begins_with_bias=is_first, **rest)
+            product = depthwise(left, right, shift, shape, kernel.depthwise, begins_with_bias=is_first, **rest)
             return _as_image(product, out)
     parts = []
     for group in range(shape.groups):

@@ -26,7 +26,7 @@ def depthwise(
     filters: Operand,
     bias: AnyArray | None,
     shape: ConvShape,
-    own: OwnDepthwise,
+    rules: OwnDepthwise,
     *,
     begins_with_bias: bool,
     **arguments: Any,
@@ -40,7 +40,7 @@ def depthwise(
     added = None if bias is None else _bias(bias, images.format if begins_with_bias else "fp32")
     is_first = begins_with_bias and added is not None
     skipped = ~im2col(np.ones((shape.batch, 1, shape.height, shape.width), np.bool_), shape)
-    if not own.skips_padding:
+    if not rules.skips_padding:
         skipped[:] = False
     parts = []
     for group in range(shape.groups):
@@ -55,7 +55,7 @@ def depthwise(
         product = matmul(left, right, bias=None if is_first else part, **arguments)
         at = unlike(product.astype(np.float32), part, skipped, begins_with_bias=is_first)
         if len(at[0]):
-            factors = [operand("operand", side).converted(own.operand).fp32().array for side in (rows, columns)]
+            factors = [operand("operand", side).converted(rules.operand).fp32().array for side in (rows, columns)]
             sums = own_sums(factors[0], factors[1], part, skipped, at, begins_with_bias=is_first)
             product[at] = sums.astype(product.dtype)
         parts.append(product)
@@ -64,9 +64,9 @@ def depthwise(
 
 def _bias(bias: AnyArray, format: str) -> AnyArray:
     """The bias in FP32. Raises InputError for values that are none of the format's."""
-    given = operand("bias", bias[None])
-    taken = given.converted(format).fp32()
-    wide = given.converted("fp64").array
+    operand_of_bias = operand("bias", bias[None])
+    taken = operand_of_bias.converted(format).fp32()
+    wide = operand_of_bias.converted("fp64").array
     if format != "fp32" and not np.array_equal(taken.converted("fp64").array, wide, equal_nan=True):
         raise InputError(
             f"bias: PyTorch's kernel starts its sums from a bias of the operands' format, and these are no numbers of "

@@ -47,7 +47,7 @@ def order_of(
         return unknown_kernel(name, device)
     if arguments["scheme"].name == NATIVE and chosen.scale is None and chosen.gradient_format is None:
         return kernel
-    return unknown_kernel(name, device) if kernel.own is None else ConvolutionKernel()
+    return unknown_kernel(name, device) if kernel.depthwise is None else ConvolutionKernel()
 
 
 def is_stored_last(tensor: torch.Tensor) -> bool:

@@ -192,9 +192,11 @@ def _convolved(
     padding = _products_of_padding(x.shape, spatial, around, window, out, w.shape[0])
     as_measured = partial(_channels_first, spatial=spatial, k_order=order.k_order, from_last=from_last)
     sums = None
-    if order.own is not None and order.is_known:
-        skipped = partial(_skipped, x, spatial, around, window, out, from_last) if order.own.skips_padding else None
-        sums = DepthwiseSums(order.own.operand, order.bias == "first", skipped)
+    if order.depthwise is not None and order.is_known:
+        skipped = (
+            partial(_skipped, x, spatial, around, window, out, from_last) if order.depthwise.skips_padding else None
+        )
+        sums = DepthwiseSums(order.depthwise.operand, order.bias == "first", skipped)
     stack = _stacked(
         columns, weights, group_bias, place, order, padding, as_measured, sums
     )  # (groups, N * pixels, O / groups)

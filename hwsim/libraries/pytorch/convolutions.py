@@ -28,7 +28,7 @@ class ConvolutionKernel(NamedTuple):
     is_known: whether the kernel's order of summation is known; else the unit's own stands for it. backwards: of a
     gradient of images, K runs over the filter's elements from the last to the first. bias: "first": each sum starts
     from it; "last": the GEMM's epilogue adds it, in the format that the library's record says; "apart": PyTorch adds
-    it to the rounded result, and the GEMM has none. own: the rules of PyTorch's own kernel.
+    it to the rounded result, and the GEMM has none. depthwise: the rules of PyTorch's own kernel.
     """
 
     library: LibraryOnDevice | None = None
@@ -36,7 +36,7 @@ class ConvolutionKernel(NamedTuple):
     is_known: bool = False
     backwards: bool = True
     bias: BiasPlace = "last"
-    own: OwnDepthwise | None = None
+    depthwise: OwnDepthwise | None = None
 
 
 def convolution_kernel(
@@ -58,11 +58,11 @@ def convolution_kernel(
     if name == PYTORCH:
         chip, operand = load(device), stored if format == "tf32" else format
         about = (chip.name, chip.family, chip.cores), sizes.image, sizes.groups, sizes.plane
-        own = own_depthwise(*about, operand, direction, is_nchw=is_nchw)
-        if own is not None:
-            is_first = own.begins_with_bias and operand == stored  # a bias of another format is no operand
+        rules = own_depthwise(*about, operand, direction, is_nchw=is_nchw)
+        if rules is not None:
+            is_first = rules.begins_with_bias and operand == stored  # a bias of another format is no operand
             return ConvolutionKernel(
-                LibraryOnDevice(own), "crs", own.is_known, False, "first" if is_first else "last", own
+                LibraryOnDevice(rules), "crs", rules.is_known, False, "first" if is_first else "last", rules
             )
     if sizes.plane is None:
         raise UnsupportedError(f"library = {name!r}: its kernels in three dimensions are not known; leave library out")
