@@ -183,6 +183,16 @@ def test_a_gradient_of_images_leaves_padding_out_in_planes_alone(fmaf, narrow, d
     assert equal_bits(x.grad, wanted.to(dtype))
 
 
+def test_a_transposed_one_is_no_kernel_of_pytorch_s_own():
+    """ConvParams::is_depthwise of ATen asks that it is not transposed."""
+    x = drawn(1, 8, 6, 6, dtype=torch.float16).requires_grad_()
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
+        y = F.conv_transpose2d(x, drawn(8, 1, 3, 3, dtype=torch.float16), None, 2, 1, groups=8)
+        y.backward(torch.ones_like(y))
+    assert {stage for _, _, stage in run.record.layers} == {"forward", "backward_input"}
+    assert not any("depthwise" in kernel for kernel in run.record.total().kernels)
+
+
 def test_conv2d_takes_no_other_bias_and_no_c():
     x, w = np.ones((1, 4, 6, 6), np.float16), np.ones((4, 1, 3, 3), np.float16)
     given = {"device": "h100", "library": "pytorch", "layout": "nchw", "groups": 4}

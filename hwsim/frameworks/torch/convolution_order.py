@@ -42,6 +42,7 @@ def order_of(
             output=operand,
             direction=direction,
             is_nchw=not any(is_stored_last(tensor) for tensor in (image, other)),
+            is_transposed=direction != "backward_weight" and direction != place.stage,
         )
     except UnsupportedError:  # the record then counts the convolution as left out
         return unknown_kernel(name, device)

@@ -49,13 +49,15 @@ def convolution_kernel(
     output: str | None = None,
     direction: Direction = "forward",
     is_nchw: bool = False,
+    is_transposed: bool = False,
 ) -> ConvolutionKernel:
     """The kernel of one convolution. name: of the library that was asked for. format: of the operands, as of
-    ConvolutionCall, like what follows. stored: format of the arrays, the bias's too.
+    ConvolutionCall, like what follows. stored: format of the arrays, the bias's too. is_transposed: it stands for a
+    transposed convolution or a gradient of one, which PyTorch's own kernels do not compute.
 
     Raises UnsupportedError for a library without convolutions, and where cuDNN's choice is not known.
     """
-    if name == PYTORCH:
+    if name == PYTORCH and not is_transposed:
         chip, operand = load(device), stored if format == "tf32" else format
         about = (chip.name, chip.family, chip.cores), sizes.image, sizes.groups, sizes.plane
         rules = own_depthwise(*about, operand, direction, is_nchw=is_nchw)
