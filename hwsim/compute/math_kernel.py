@@ -25,9 +25,8 @@ from hwsim.evaluate.math_attending import MathAttending
 from hwsim.gemm.attention_record import Mask, MathAttention, attention_of
 from hwsim.gemm.layouts import StorageOrder
 from hwsim.gemm.math_form import MathForm
-from hwsim.gemm.softmax_sums import SoftmaxKernels
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.pytorch.routes import evidence_of_kernel, pytorch
+from hwsim.libraries.pytorch.routes import evidence_of_kernel, families_of_kernel, softmax_kernels
 from hwsim.operands.operand import Operand
 from hwsim.program.ir import Program
 from hwsim.resolve.resolved import Resolved
@@ -46,7 +45,7 @@ def has_math_form(device: Device, format: str) -> bool:
     """Whether the orders of PyTorch's softmax kernels hold for a device and operands of a format, and the device's
     special functions are known.
     """
-    is_of_family = device.family in pytorch().softmax.families and FP32 in device.native
+    is_of_family = device.family in families_of_kernel("softmax") and FP32 in device.native
     return format in FORMATS and is_of_family and has_special_functions(device)
 
 
@@ -186,8 +185,7 @@ def math_kernel_of(device: Device, format: str, shapes: Sequence[Sequence[int]],
         HeadsCall(heads, (queries, value_width, keys), "rows"),
     )
     scores, values = (call.resolved(device).gemm for call in calls)
-    rule = pytorch().softmax
-    kernels = SoftmaxKernels(rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes)
+    kernels = softmax_kernels()
     decided = [gemm.decided("order of summation") for gemm in (scores, values)]
     levels = [
         Level(evidence_of_kernel("softmax", device.name)),

@@ -50,13 +50,13 @@ def call_times(call: ProductCall) -> Times:
     if call.options.region.at is not None:
         return Times(OF_PARTS)
     scheme, library, launches = call.request.scheme, call.request.library, machine.launch_overhead
-    is_recorded = library is not None and library.has_times_of(resolved.timed.gemm)
-    if is_recorded:  # whose launches come on top
+    is_fitted = library is not None and library.has_times_of(resolved.timed.gemm)
+    if is_fitted:  # whose launches come on top
         machine = replace(machine, launch_overhead=False)
     times = _program_times(resolved.timed, resolved.no_program, machine)
     if call.operands.pair is None and scheme.assumes is not None and not times.note:
         times = replace(times, note=scheme.assumes(resolved.options))
-    if library is None or not is_recorded:
+    if library is None or not is_fitted:
         return times
     return library_times(library, resolved.timed.gemm, call.request.device, times, launches=launches)
 

@@ -20,11 +20,11 @@ from hwsim.gemm.record import Decision
 from hwsim.gemm.schedule import Schedule, schedule_of
 from hwsim.host.multiples import round_up
 from hwsim.libraries.call import STEP, AlignedCall, LibraryCall
-from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.convolution_call import ConvolutionSizes
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, Reductions
 from hwsim.libraries.kernel_choice import ASSUMED, LibraryChoice
 from hwsim.libraries.on_device import LibraryOnDevice
-from hwsim.libraries.pytorch.convolutions import convolution_library
+from hwsim.libraries.pytorch.convolutions import convolution_kernel
 from hwsim.libraries.scheme_calls import SchemeCalls, calls_of
 from hwsim.libraries.sliced_calls import SlicedCalls, is_of_slices
 from hwsim.machines.l2_state import DEFAULT
@@ -149,9 +149,9 @@ def _sparsity(request: Request, chosen: LibraryOnDevice) -> str | None:
 
 
 def _timed_otherwise(machine: MachineOptions) -> str:
-    """The options that time a call otherwise than libraries' times were recorded; empty where none does.
+    """The options that time a call otherwise than libraries' fitted times stand for; empty where none does.
 
-    They were recorded in a series, at the clock under the board's load.
+    The times that were fitted are of a series, at the clock under the board's load.
     """
     asked = {
         "l2": None if machine.l2 == DEFAULT else machine.l2,
@@ -166,8 +166,16 @@ def _of_convolution(request: Request, options: CallOptions) -> LibraryOnDevice:
     assert options.problem.conv is not None
     form = request.format or native_format(request.device, request.problem.input_format)
     shape, output = conv_of(options.problem.conv), options.epilogue.output
-    call = ConvolutionCall(shape=shape, format=str(form), output=output)
-    return convolution_library(options.library.library, request.device, call).library
+    kernel = convolution_kernel(
+        options.library.library,
+        request.device,
+        ConvolutionSizes.of(shape),
+        format=str(form),
+        stored=request.problem.input_format,
+        output=output,
+    )
+    assert kernel.library is not None
+    return kernel.library
 
 
 def _check_options(name: str, options: CallOptions, request: Request) -> None:
@@ -215,17 +223,17 @@ def library_call(
     """
     choice = chosen.choose(call)
     times = chosen.times(call, choice)
-    is_recorded = times is not None
+    is_fitted = times is not None
     times = None if timed_otherwise else times
     decisions = [*_decisions(choice), *_told(call)]
     if times is not None:
         text = "shares of what the chip could do at most"
         decisions.append(Decision("times", text, "library", times.evidence, times.why))
-    elif is_recorded:
+    elif is_fitted:
         why = f"fitted times are of a series at the clock under load, not of {timed_otherwise}: the program's stands"
         decisions.append(Decision("times", "the program's", "user", ASSUMED, why))
     elif not choice.is_estimated:
-        why = "no times of such kernels were recorded on such a chip: the kernel's program stands for them"
+        why = "no times of such kernels were fitted for such a chip: the kernel's program stands for them"
         decisions.append(Decision("times", "the program's", "default", ASSUMED, why))
     return LibraryCall(
         id=chosen.id,

@@ -11,6 +11,23 @@ from typing import ClassVar, Literal
 from hwsim.gemm.convolution import ConvShape
 from hwsim.libraries.gemm_call import OperationCall
 
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionSizes:
+    """The sizes of a convolution of any dimensions. plane: in one or two; None: there are three, or no elements. image:
+    (N, C, ...).
+    """
+
+    plane: ConvShape | None
+    image: tuple[int, ...]
+    groups: int
+
+    @classmethod
+    def of(cls, shape: ConvShape) -> ConvolutionSizes:
+        """Of a convolution in two dimensions."""
+        return cls(shape, (shape.batch, shape.channels, shape.height, shape.width), shape.groups)
+
+
 Direction = Literal["forward", "backward_input", "backward_weight"]
 
 

@@ -10,7 +10,7 @@ import pytest
 import hwsim
 from hwsim.devices import load
 from hwsim.errors import InputError
-from hwsim.frameworks.numpy.convolution import im2col
+from hwsim.frameworks.numpy.windows import im2col
 from hwsim.gemm.convolution import conv_of, conv_shape
 from hwsim.gemm.record import Gemm
 from hwsim.machines import reference

@@ -23,8 +23,7 @@ from hwsim.devices.special_functions import special_functions
 from hwsim.errors import UnsupportedError
 from hwsim.evaluate.math_attending import added
 from hwsim.formats import codes_of, format_of
-from hwsim.gemm.softmax_sums import SoftmaxKernels
-from hwsim.libraries.pytorch.routes import pytorch
+from hwsim.libraries.pytorch.routes import softmax_kernels
 from hwsim.machines import functional, reference
 from hwsim.operands.operand import Operand
 from hwsim.program.check import check
@@ -296,8 +295,7 @@ def test_what_has_no_written_out_order_is_refused():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 31, 67, 1024, 2048, 2049, 9216, 9220, 9222, 12255, 12257, 14000, 16384])
 def test_each_element_of_a_row_is_added_once_and_in_the_order_of_its_thread(count):
-    rule = pytorch().softmax
-    kernels = SoftmaxKernels(rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes)
+    kernels = softmax_kernels()
     for number in range(kernels.kinds(count)):
         order = kernels.row_sum(count, number)
         places, last = [], {}
@@ -315,8 +313,7 @@ def test_sums_are_those_of_pytorch_s_tensors(count):
     torch = pytest.importorskip("torch")
     from hwsim.frameworks.torch.softmax import softmax
 
-    rule = pytorch().softmax
-    kernels = SoftmaxKernels(rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes)
+    kernels = softmax_kernels()
     x = np.random.default_rng(count).standard_normal((7, count)).astype(np.float32)
     powers = CudaMath(special_functions(hwsim.device("h200"))).expf(x - x.max(-1, keepdims=True))
     want = softmax(torch.from_numpy(x), kernels).numpy()

@@ -13,27 +13,55 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  PyTorch is optional; its usual name
 
 import hwsim.torch  # noqa: E402
+from hwsim.frameworks.torch.tensors import array_of  # noqa: E402
 
-FMAF = ctypes.CDLL("libm.so.6").fmaf
-FMAF.restype, FMAF.argtypes = ctypes.c_float, [ctypes.c_float] * 3
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@pytest.fixture(scope="module")
+def fmaf():
+    """The C library's fused multiply-add."""
+    try:
+        function = ctypes.CDLL("libm.so.6").fmaf
+    except OSError:
+        pytest.skip("needs libm.so.6")
+    function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float] * 3
+    return function
 
 
 def drawn(*shape, dtype, seed=1):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def chain(start, products):
+#: Zeros and ones of both signs, numbers whose products no FP32 number holds, and one infinity.
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 2.0**-24, -(2.0**-24), float("inf")]
+
+
+def special(*shape, dtype, seed, least=0, most=None):
+    places = torch.randint(least, most or len(SPECIAL), shape, generator=torch.Generator().manual_seed(seed))
+    return torch.tensor(SPECIAL)[places].to(dtype)
+
+
+def equal_bits(x, y):
+    """Zeros of unlike signs differ; NaNs do not."""
+    same = (x == y) & (x.signbit() == y.signbit())
+    return bool((same | (x.isnan() & y.isnan())).all())
+
+
+def chain(fmaf, start, products):
     """The C library's fused multiply-adds, one after another."""
     for left, right in products:
-        start = FMAF(left, right, start)
+        start = fmaf(left, right, start)
     return start
 
 
-def by_hand(x, w, bias, stride, padding, dilation):
-    """A convolution in one, two or three dimensions: in planes a sum begins with the bias, in volumes it ends so."""
+def by_hand(fmaf, x, w, bias, stride, padding, dilation):
+    """A convolution in one, two or three dimensions: in planes a sum begins with the bias, in volumes it ends so.
+    Padding is left out.
+    """
     around = [side for p in reversed(padding) for side in (p, p)]
     full, dims = F.pad(x, around).float(), x.dim() - 2
+    inside = F.pad(torch.ones(x.shape[2:]), around)
     sizes = [
         (n - d * (r - 1) - 1) // s + 1 for n, r, s, d in zip(full.shape[2:], w.shape[2:], stride, dilation, strict=True)
     ]
@@ -42,9 +70,10 @@ def by_hand(x, w, bias, stride, padding, dilation):
     for n, o, *at in product(*map(range, out.shape)):
         places = [[s * y + d * t for y, s, d, t in zip(at, stride, dilation, tap, strict=True)] for tap in taps]
         met = zip(taps, places, strict=True)
-        pairs = [(float(weights[o, 0][tap]), float(full[n, o // times][tuple(place)])) for tap, place in met]
+        met = [(tap, tuple(place)) for tap, place in met if inside[tuple(place)]]
+        pairs = [(float(weights[o, 0][tap]), float(full[n, o // times][place])) for tap, place in met]
         shift = float(bias[o])
-        out[(n, o, *at)] = chain(shift, pairs) if dims < 3 else FMAF(1.0, shift, chain(0.0, pairs))
+        out[(n, o, *at)] = chain(fmaf, shift, pairs) if dims < 3 else fmaf(1.0, shift, chain(fmaf, 0.0, pairs))
     return torch.from_numpy(out).to(x.dtype)
 
 
@@ -59,14 +88,14 @@ WINDOWS = [
 @pytest.mark.parametrize("device", ["h100", "a100"])
 @pytest.mark.parametrize("narrow", TYPES)
 @pytest.mark.parametrize("case", range(len(WINDOWS)))
-def test_forward(device, narrow, case):
+def test_forward(fmaf, device, narrow, case):
     image, window, stride, padding, dilation = WINDOWS[case]
     dtype = TYPES[narrow]
     x, w, bias = drawn(*image, dtype=dtype), drawn(*window, dtype=dtype, seed=2), drawn(window[0], dtype=dtype, seed=3)
     function = (F.conv1d, F.conv2d, F.conv3d)[len(stride) - 1]
     with hwsim.torch.emulate(device=device, library="pytorch", measure_every=1) as run:
         y = function(x, w, bias, stride, padding, dilation, groups=image[1])
-    assert torch.equal(y, by_hand(x, w, bias, stride, padding, dilation))
+    assert equal_bits(y, by_hand(fmaf, x, w, bias, stride, padding, dilation))
     (entry,) = run.record.layers.values()
     assert entry.error < {"fp32": 1e-6, "fp16": 1e-3, "bf16": 1e-2}[narrow]
     assert entry.evidence == "assumption" and run.verdict.in_order == 1 and "conv_depthwise" in str(entry.kernels)
@@ -75,7 +104,7 @@ def test_forward(device, narrow, case):
 
 @pytest.mark.parametrize("narrow", TYPES)
 @pytest.mark.parametrize("stride", [1, 2])
-def test_gradients(narrow, stride):
+def test_gradients(fmaf, narrow, stride):
     """The image's: filters of a channel, then their rows and columns from the first on. The weight's order is not
     followed, but it is FP32's.
     """
@@ -92,11 +121,87 @@ def test_gradients(narrow, stride):
             (p, odd), (q, off) = divmod(i + 1 - r, stride), divmod(j + 1 - s, stride)
             if not odd and not off and 0 <= p < dy.shape[2] and 0 <= q < dy.shape[3]:
                 pairs.append((float(weights[o, 0, r, s]), float(dy[n, o, p, q])))
-        wanted[n, c, i, j] = chain(0.0, pairs)
+        wanted[n, c, i, j] = chain(fmaf, 0.0, pairs)
     assert torch.equal(x.grad, wanted.to(dtype))
     assert set(run.verdict.unknown_orders.values()) == {1} and run.record.total().evidence == "assumption"
     if narrow == "fp32":
         assert run.record.total().largest_error < 1e-6
+
+
+LINES = [((2, 3, 70), (6, 1, 67), [1], [33], [1]), ((2, 3, 5), (6, 1, 1), [1], [2], [1])]
+
+
+@pytest.mark.parametrize("narrow", TYPES)
+@pytest.mark.parametrize("case", range(len(WINDOWS) + len(LINES)))
+@pytest.mark.parametrize("kind", ["zeros", "numbers", "infinities"])
+def test_zeros_keep_their_signs_and_padding_meets_no_infinity(fmaf, narrow, case, kind):
+    """A sum that begins with -0 stays so while its products are -0; what is outside of the image has no product."""
+    image, window, stride, padding, dilation = (*WINDOWS, *LINES)[case]
+    dtype, least, most = TYPES[narrow], 1 if kind == "zeros" else 0, {"zeros": 3, "numbers": 8, "infinities": 9}[kind]
+    x = special(*image, dtype=dtype, seed=case, most=3 if kind == "zeros" else 8)
+    w = special(*window, dtype=dtype, seed=case + 9, least=least, most=most)
+    bias = torch.tensor([-0.0, 0.0, -0.0, 1.0, -0.0, -0.0])[: window[0]].to(dtype)
+    if kind == "zeros":  # of one channel all products are -0
+        x[:, 0], w[: window[0] // image[1]] = 0.0, -0.0
+    function = (F.conv1d, F.conv2d, F.conv3d)[len(stride) - 1]
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0):
+        y = function(x, w, bias, stride, padding, dilation, groups=image[1])
+    wanted = by_hand(fmaf, x, w, bias, stride, padding, dilation)
+    assert equal_bits(y, wanted)
+    assert kind != "zeros" or len(stride) == 3 or wanted[:, 0].signbit().all()
+    if len(stride) == 2:
+        arrays = [array_of(tensor) for tensor in (x, w, bias)]
+        more = {"stride": tuple(stride), "padding": tuple(padding), "dilation": tuple(dilation), "groups": image[1]}
+        given = {"device": "h100", "library": "pytorch", "layout": "nchw"}
+        given |= {} if narrow == "fp32" else {"output": narrow}
+        got = hwsim.conv2d(*arrays[:2], bias=arrays[2], **more, **given)
+        assert equal_bits(torch.from_numpy(got.astype(np.float32)).to(dtype), wanted)
+
+
+@pytest.mark.parametrize("narrow", TYPES)
+@pytest.mark.parametrize("dims", [2, 3])
+def test_a_gradient_of_images_leaves_padding_out_in_planes_alone(fmaf, narrow, dims):
+    dtype, window = TYPES[narrow], (3, 3, 2)[:dims]
+    x = special(1, 2, *(4, 5, 3)[:dims], dtype=dtype, seed=1).requires_grad_()
+    w = special(4, 1, *window, dtype=dtype, seed=2, most=8)
+    w[(1, 0, *[0] * dims)] = float("inf")  # beyond the image it would meet a zero
+    function, ones = (F.conv2d, F.conv3d)[dims - 2], [1] * dims
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0):
+        y = function(x, w, None, ones, ones, ones, groups=2)
+        dy = special(*y.shape, dtype=dtype, seed=3, least=2, most=8)
+        y.backward(dy)
+    wanted = torch.zeros(x.shape)
+    for c, *at in product(*map(range, x.shape[1:])):
+        pairs = []
+        for o, *tap in product(range(2 * c, 2 * c + 2), *map(range, window)):
+            place = tuple(i + 1 - r for i, r in zip(at, tap, strict=True))
+            is_met = all(0 <= i < size for i, size in zip(place, y.shape[2:], strict=True))
+            if is_met or dims == 3:
+                pairs.append((float(w[(o, 0, *tap)]), float(dy[(0, o, *place)]) if is_met else 0.0))
+        wanted[(0, c, *at)] = chain(fmaf, 0.0, pairs)
+    assert wanted.isinf().any() and (dims == 2 or wanted.isnan().any())
+    assert equal_bits(x.grad, wanted.to(dtype))
+
+
+def test_a_transposed_one_is_no_kernel_of_pytorch_s_own():
+    """ConvParams::is_depthwise of ATen asks that it is not transposed."""
+    x = drawn(1, 8, 6, 6, dtype=torch.float16).requires_grad_()
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
+        y = F.conv_transpose2d(x, drawn(8, 1, 3, 3, dtype=torch.float16), None, 2, 1, groups=8)
+        y.backward(torch.ones_like(y))
+    assert {stage for _, _, stage in run.record.layers} == {"forward", "backward_input"}
+    assert not any("depthwise" in kernel for kernel in run.record.total().kernels)
+
+
+def test_conv2d_takes_no_other_bias_and_no_c():
+    x, w = np.ones((1, 4, 6, 6), np.float16), np.ones((4, 1, 3, 3), np.float16)
+    given = {"device": "h100", "library": "pytorch", "layout": "nchw", "groups": 4}
+    with pytest.raises(hwsim.InputError, match=r"bias: .* no numbers of fp16; round them to fp16"):
+        hwsim.conv2d(x, w, bias=np.full(4, 1 + 2**-12, np.float32), **given)
+    alone = hwsim.conv2d(x, w, **given)
+    assert np.array_equal(hwsim.conv2d(x, w, bias=np.full(4, 0.5), **given), alone + 0.5)
+    with pytest.raises(hwsim.UnsupportedError, match="takes none"):
+        hwsim.conv2d(x, w, alone, **given)
 
 
 def test_a_format_of_its_own_keeps_the_bias_as_it_is():

@@ -171,6 +171,38 @@ def test_names_and_bits_of_operators(name, operator, rest, same):
     assert not name or has_same_bits(name, (torch.ones(1), *rest), {}) == same
 
 
+ROWS, PLACES = torch.ones(4, 2), torch.tensor([0, 0, 2])
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x.index_put((PLACES,), torch.ones(3, 2), accumulate=True), "index_put that adds"),
+        (lambda x: x.index_put_((PLACES,), torch.ones(3, 2), True), "index_put that adds"),
+        (lambda x: x.scatter(0, PLACES[:, None], torch.ones(3, 1), reduce="add"), "scatter that reduces"),
+        (lambda x: x.scatter_(0, PLACES[:, None], 0.1, reduce="multiply"), "scatter that reduces"),
+        (lambda x: x.scatter_add(0, PLACES[:, None], torch.ones(3, 1)), "scatter_add"),
+        (lambda x: ATEN._unsafe_index_put(x, (PLACES,), torch.ones(3, 2), True), "index_put that adds"),
+        (lambda x: x.index_put((PLACES,), torch.ones(3, 2)), ""),
+        (lambda x: ATEN._unsafe_index_put(x, (PLACES,), torch.ones(3, 2)), ""),
+        (lambda x: x.scatter(0, PLACES[:, None], torch.ones(3, 1)), ""),
+        (lambda x: x.scatter_(0, PLACES[:, None], 0.1), ""),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+def test_a_move_that_adds_is_a_sum_of_this_cpu(function, name):
+    with hwsim.torch.emulate(device="h100", **LIBRARY) as run:
+        function(ROWS.clone())
+    assert run.to_dict()["computed_here"] == {"may_differ": {name: 1} if name else {}, "same_bits": {}}
+
+
+def test_the_gradient_of_rows_that_are_picked_is_a_sum():
+    x = ROWS.clone().requires_grad_()
+    with hwsim.torch.emulate(device="h100", **LIBRARY) as run:
+        (x[PLACES] @ torch.ones(2, 2)).backward(torch.ones(3, 2))
+    assert "index_put that adds" in run.to_dict()["computed_here"]["may_differ"]
+
+
 def test_a_multiple_that_is_added_may_be_fused():
     assert not has_same_bits("add", (torch.ones(1), torch.ones(1)), {"alpha": 0.1})
 

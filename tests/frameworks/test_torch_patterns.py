@@ -81,6 +81,23 @@ def test_a_pattern_is_looked_at_in_a_function_that_was_compiled_before(call):
             computed(compiled, x, {"layer": "plain"})
 
 
+def test_what_was_compiled_before_does_not_quiet_a_pattern(call):
+    """Names and functions of a graph count in the runs in which it runs."""
+    torch._dynamo.reset()
+    model, x = call
+    other = torch.nn.Sequential()
+    other.add_module("head", torch.nn.Linear(64, 64, bias=False).bfloat16())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        computed(torch.compile(lambda rows: other(rows) + 1, backend="aot_eager"), x, {"head": "plain"})
+    with pytest.warns(UserWarning, match=r"modules\['head'\] does nothing: it matches no module"):
+        computed(model, x, {"head": "plain"})
+    summed, rows = nested(Summed)
+    computed(torch.compile(lambda rows: summed(rows) + 1, backend="aot_eager"), rows, {})
+    with pytest.warns(UserWarning, match=NESTED):
+        computed(*nested(), {"0": "plain"})
+
+
 def test_nothing_is_said_where_nothing_ran_or_an_error_came(call):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -128,6 +145,10 @@ def test_a_pattern_of_a_container_alone_is_named(is_compiled):
         model = torch.compile(model, backend="aot_eager")
     with pytest.warns(UserWarning, match=NESTED):
         computed(model, x, {"0": "plain"})
+    if is_compiled:
+        return  # functions of a graph have no layer: they may be the root's
+    with pytest.warns(UserWarning, match=r"modules\[''\] does nothing.*; '\*' takes what is below it"):
+        computed(model, x, {"": "plain"})
 
 
 @pytest.mark.parametrize("modules", [{"0.*": "plain"}, {"0*": "plain"}, {"0": "plain", "0.*": "plain"}, {"0": CALL}])

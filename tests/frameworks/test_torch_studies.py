@@ -344,9 +344,12 @@ def test_a_saved_comparison_is_checked_by_another(tmp_path):
     here = hwsim.torch.compare(model, x, *sides)
     assert here.differences(saved)[0] == "weights differ"
     assert here.differences({**given, "pytorch": "0.1"})[-1] == f"pytorch 0.1 there, {torch.__version__} here"
-    for wrong in (tmp_path / "none.json", {"sides": []}):
+    assert given["schema"] == "hwsim.comparison/2"
+    for wrong in (tmp_path / "none.json", {"sides": []}, {"schema": "hwsim.comparison/2"}):
         with pytest.raises(hwsim.InputError, match="comparison"):
             here.differences(wrong)
+    with pytest.raises(hwsim.InputError, match=r"comparison/1'; allowed: 'hwsim.comparison/2'.*anew"):
+        here.differences({**given, "schema": "hwsim.comparison/1"})  # its digests left numbers and buffers out
 
 
 def test_a_library_without_the_product_names_the_layer_and_a_way_on():

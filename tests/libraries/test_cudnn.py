@@ -16,7 +16,7 @@ from modern import operand, picked
 import hwsim
 from hwsim.devices import load
 from hwsim.errors import InputError, UnsupportedError
-from hwsim.frameworks.numpy.convolution import im2col
+from hwsim.frameworks.numpy.windows import im2col
 from hwsim.gemm.convolution import ConvShape, conv_shape
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Reduction

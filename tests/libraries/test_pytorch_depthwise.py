@@ -60,6 +60,9 @@ def test_other_conditions():
     assert own_depthwise(H100, image, 16, shape, "fp32", "forward", is_nchw=True) is None  # not depthwise
     volume = own_depthwise(H100, (2, 32, 9, 9, 9), 32, None, "fp16", "forward", is_nchw=True)
     assert volume is not None and not volume.begins_with_bias and "3d" in volume.kernel
+    assert volume.skips_padding and rules((2, 8, 9, 9), (3, 3), (1, 1), direction="backward_input").skips_padding
+    back = own_depthwise(H100, (2, 32, 9, 9, 9), 32, None, "fp16", "backward_input", is_nchw=True)
+    assert back is not None and not back.skips_padding  # it multiplies zeros
 
 
 @pytest.mark.parametrize(("direction", "is_known"), [("forward", 1), ("backward_input", 1), ("backward_weight", 0)])

@@ -7,7 +7,8 @@ import pytest
 
 import hwsim
 from hwsim.errors import InputError
-from hwsim.frameworks.numpy.convolution import conv_shape, im2col
+from hwsim.frameworks.numpy.windows import im2col
+from hwsim.gemm.convolution import conv_shape
 
 CASES = [
     {},

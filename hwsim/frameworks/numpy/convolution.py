@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 
 from hwsim.api import matmul
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.frameworks.numpy.depthwise import depthwise
+from hwsim.frameworks.numpy.windows import im2col
 from hwsim.gemm.convolution import ConvShape, IntPair, conv_shape
 from hwsim.host.arrays import given_array
-from hwsim.libraries.convolution_call import ConvolutionCall
+from hwsim.libraries.convolution_call import ConvolutionSizes
 from hwsim.libraries.model.convolution_model import KOrder
-from hwsim.libraries.pytorch.convolutions import ConvolutionKernel, convolution_library
-from hwsim.operands.operand import operand, to_common_format
+from hwsim.libraries.pytorch.convolutions import ConvolutionKernel, convolution_kernel
+from hwsim.operands.operand import Operand, operand_pair, to_common_format
 from hwsim.request.declarations import DEFAULT_DEVICE
 
-__all__ = ["ConvShape", "conv2d", "conv_shape", "im2col"]
+__all__ = ["ConvShape", "conv2d", "conv_shape"]
 
 AnyArray = NDArray[Any]
-CHANNELS_LAST: KOrder = "rsc"
 LAYOUTS = ("nchw", "nhwc")
 NOT_HERE = (
     "rows",
@@ -35,32 +36,6 @@ NOT_HERE = (
     "shape",
     "at",
 )  # arguments of a matrix product that a convolution has no place for
-
-
-def im2col(x: AnyArray, shape: ConvShape, group: int = 0, k_order: KOrder = "crs") -> AnyArray:
-    """The A matrix (m, k) of one group: one row per output element, columns in order of c, r, s, or of r, s, c.
-
-    Elements outside the image are zeros. x: (N, C, H, W). group: index of the group.
-    """
-    (top, left), (dy, dx), (gap_y, gap_x) = shape.padding, shape.stride, shape.dilation
-    count = shape.channels // shape.groups
-    part = x[:, group * count : (group + 1) * count]
-    if top or left:
-        full = np.zeros((*part.shape[:2], shape.height + 2 * top, shape.width + 2 * left), x.dtype)
-        full[:, :, top : top + shape.height, left : left + shape.width] = part
-        part = full
-    n, c, y, z = part.strides
-    sizes, strides = (count, shape.r, shape.s), (c, y * gap_y, z * gap_x)
-    if k_order == CHANNELS_LAST:
-        sizes, strides = (*sizes[1:], count), (*strides[1:], c)
-    windows = np.lib.stride_tricks.as_strided(
-        part,
-        (shape.batch, shape.out_height, shape.out_width, *sizes),
-        (n, y * dy, z * dx, *strides),
-        writeable=False,
-    )
-    m, _, k = shape.gemm
-    return windows.reshape(m, k)
 
 
 def conv2d(
@@ -82,7 +57,7 @@ def conv2d(
     Each group is one matrix product, as in an implicit GEMM: K runs over c, then r, then s, and padding counts as
     zeros. With functional=True its program runs, which reads the images. With library="cudnn" (or "pytorch") K runs and
     is added as cuDNN's kernel does; other libraries have no convolutions. With "pytorch" its own kernel computes
-    depthwise ones as in hwsim.torch, but a bias is added last.
+    depthwise ones, as in hwsim.torch: sums start from the bias, and leave padding out.
 
     Args:
         x: (N, C, H, W).
@@ -93,7 +68,8 @@ def conv2d(
         arguments: as of hwsim.matmul (device, scheme, ...).
 
     Raises:
-        InputError: shapes that do not fit; and whatever hwsim.matmul raises.
+        InputError: shapes that do not fit; a bias that PyTorch's own kernel starts from, and that is not of the images'
+            format; and whatever hwsim.matmul raises. UnsupportedError: c, alpha or beta beside that kernel.
     """
     for name in NOT_HERE:
         if name in arguments:
@@ -111,8 +87,20 @@ def conv2d(
     program: dict[str, Any] = {"conv": _of_one_group(shape)} if arguments.get("functional") else {}
     k_order: KOrder = "crs"
     if arguments.get("library") is not None:
-        arguments["library"], k_order, *_ = _library(arguments, shape, images, filters, layout)
+        left, right = _stored(arguments, images, filters)
+        kernel = _kernel(arguments, shape, left.format, layout)
+        arguments["library"], k_order = kernel.library, kernel.k_order
         program = {}  # of the matrix of windows
+        if kernel.depthwise is not None and kernel.is_known:
+            if start is not None or any(arguments.get(name) is not None for name in ("alpha", "beta")):
+                raise UnsupportedError(
+                    "C, alpha, beta: PyTorch's own kernel of depthwise convolutions takes none; leave them out, or "
+                    "library"
+                )
+            rest = {name: value for name, value in arguments.items() if name != "input_format"}
+            is_first = kernel.bias == "first"
+            product = depthwise(left, right, shift, shape, kernel.depthwise, begins_with_bias=is_first, **rest)
+            return _as_image(product, out)
     parts = []
     for group in range(shape.groups):
         filters_of_group = slice(group * n, (group + 1) * n)
@@ -127,24 +115,35 @@ def conv2d(
         )
         parts.append(result)
     product = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+    return _as_image(product, out)
+
+
+def _as_image(product: AnyArray, out: tuple[int, ...]) -> AnyArray:
+    """The product (m, O) as (N, O, P, Q)."""
     return np.moveaxis(product.reshape(out[0], out[2], out[3], out[1]), -1, 1)
 
 
-def _library(
-    arguments: dict[str, Any], shape: ConvShape, images: AnyArray, filters: AnyArray, layout: str
-) -> ConvolutionKernel:
-    """The library for the GEMM of a group."""
+def _stored(arguments: dict[str, Any], images: AnyArray, filters: AnyArray) -> tuple[Operand, Operand]:
+    """Images and filters in their common format, which is memory's."""
+    named = {name: arguments.get(name) for name in ("input_format", "format")}
+    return to_common_format(*operand_pair(images, filters, **named))
+
+
+def _kernel(arguments: dict[str, Any], shape: ConvShape, stored: str, layout: str) -> ConvolutionKernel:
+    """The library's kernel for a convolution of images in the format `stored`."""
     if layout not in LAYOUTS:
         raise InputError(f"layout = {layout!r}; allowed: {', '.join(LAYOUTS)}")
     if arguments.get("scheme") not in (None, "native"):
         raise UnsupportedError("library: cuDNN runs no schemes; leave scheme or library out")
-    in_memory = arguments.get("input_format")
-    if in_memory is None:
-        left, _ = to_common_format(operand("x", images.reshape(1, -1)), operand("w", filters.reshape(1, -1)))
-        in_memory = left.format
-    form, output = arguments.get("format") or in_memory, arguments.get("output") or in_memory
-    call = ConvolutionCall(shape=shape, format=str(form), output=str(output), is_nchw=layout == "nchw")
-    return convolution_library(arguments["library"], arguments.get("device", DEFAULT_DEVICE), call)
+    return convolution_kernel(
+        arguments["library"],
+        arguments.get("device", DEFAULT_DEVICE),
+        ConvolutionSizes.of(shape),
+        format=str(arguments.get("format") or stored),
+        stored=stored,
+        output=str(arguments.get("output") or stored),
+        is_nchw=layout == "nchw",
+    )
 
 
 def _of_one_group(shape: ConvShape) -> dict[str, Any]:

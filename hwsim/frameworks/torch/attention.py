@@ -16,7 +16,7 @@ from torch import Tensor
 from hwsim.frameworks.settings import STAGES
 from hwsim.frameworks.torch.attended import attended, widest_known
 from hwsim.frameworks.torch.caller import MATRIX, STACK, Caller, product_of, takes
-from hwsim.frameworks.torch.compiled_notes import note_function
+from hwsim.frameworks.torch.compiled_notes import note_function, other_chips
 from hwsim.frameworks.torch.multiplication import active, is_plain
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS, is_transformed
@@ -28,7 +28,7 @@ from hwsim.frameworks.torch.tensors import format_name
 from hwsim.gemm.math_form import roots
 from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.pytorch.attention import AttentionKind, Candidate, candidates, first_fit
-from hwsim.libraries.pytorch.routes import pytorch
+from hwsim.libraries.pytorch.routes import families_of_kernel, softmax_kernels
 
 FP32, MATH = "fp32", "MATH"
 NARROW = (torch.float16, torch.bfloat16)
@@ -162,7 +162,9 @@ def _math(
     hidden = (scores == -math.inf).all(-1, keepdim=True)
     is_of_kernel = bool(kernels) and scores.dtype == torch.float32 and scores.shape[-1] > 0
     if not is_of_kernel and torch.compiler.is_compiling():
-        note_function(caller.key, caller.layer, "softmax")
+        chips = other_chips(caller.key, caller.layer, "softmax")
+        if chips:
+            note_function(caller.key, caller.layer, "softmax", chips)
     weights = softmax(scores, SoftmaxKernels(*kernels)) if is_of_kernel else torch.softmax(scores, -1)
     weights = weights.masked_fill(hidden, 0)
     if dropout > 0:
@@ -271,10 +273,9 @@ def _way(key: str, layer: str, stage: Any, *kind: Any) -> tuple[tuple[tuple[Any,
     order = None if priority == DEFAULT_PRIORITY else [BACKENDS[number][0] for number in priority]
     enabled = {name for name, is_on in BACKENDS.values() if is_on()}
     options = candidates(AttentionKind(*kind), device.name, device.family, enabled, order)
-    rule = pytorch().softmax
     kernels: tuple[int, ...] = ()
-    if device.family in rule.families:
-        kernels = rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes
+    if device.family in families_of_kernel("softmax"):
+        kernels = softmax_kernels()
     return tuple(map(tuple, options)), is_wide, kernels
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hwsim.errors import InputError
-from hwsim.frameworks.torch.difference import called
-from hwsim.frameworks.torch.emulation import emulate
+from hwsim.frameworks.torch.forward_pass import called, forward_pass
 from hwsim.frameworks.torch.multiplication import unknown_order
 from hwsim.frameworks.torch.tensors import format_name
 from hwsim.report.text.library_text import kernel_of
@@ -231,12 +230,10 @@ def invariance(model: Callable[..., Any], inputs: Any, batches: Sequence[int], *
     side = ""
     remarks: tuple[str, ...] = ()
     for index, size in enumerate((1, *sizes)):
-        with emulate(measure_every=0, **arguments) as run, torch.no_grad():
-            run.check_patterns(model)
+        with forward_pass(model, **arguments) as run:
             follower = _Follower(products, run.settings, size, index == 0)
             run.record.observer = follower
             called(model, _repeated(inputs, size))
-            run.check_patterns(model)
         if index == 0:
             switches = () if run.settings.switches is None else (run.settings.switches.text,)
             side, remarks = run.title, (*switches, *run.record.remarks())

@@ -18,8 +18,8 @@ import torch
 from hwsim._version import __version__ as hwsim_version
 from hwsim.errors import InputError
 from hwsim.frameworks.settings import PLAIN, describe
-from hwsim.frameworks.torch.difference import called
-from hwsim.frameworks.torch.emulation import emulate, step_by_step
+from hwsim.frameworks.torch.emulation import step_by_step
+from hwsim.frameworks.torch.forward_pass import called, forward_pass
 from hwsim.frameworks.torch.run_steps import digest
 from hwsim.report.page.comparison_page import comparison_page
 from hwsim.report.text.words import percent
@@ -28,6 +28,7 @@ PLAIN_SETTINGS = (
     "PyTorch's own kernels on this computer, for all operators: their orders of summation are no simulated chip's"
 )
 VERSIONS = ("hwsim", "pytorch")
+SCHEMA = "hwsim.comparison/2"
 LOGITS = "logits"  # an attribute of outputs of Hugging Face's models
 
 
@@ -95,14 +96,14 @@ class Comparison:
         ]
         about = {"inputs": self.inputs, "weights": self.weights, "hwsim": hwsim_version, "pytorch": torch.__version__}
         pairs = [asdict(pair) for pair in self.pairs]
-        return {"schema": "hwsim.comparison/1", **about, "sides": sides, "pairs": pairs}
+        return {"schema": SCHEMA, **about, "sides": sides, "pairs": pairs}
 
     def differences(self, saved: str | Path | Mapping[str, Any]) -> list[str]:
         """What differs from a saved comparison, in sentences; []: inputs, weights, settings and outputs are the same.
         Other versions alone are no difference, and are named beside one.
 
         saved: FILE.json, which `write` puts beside its page, or what `to_dict` gave. Raises InputError for a file that
-        cannot be read, or holds no comparison with digests.
+        cannot be read, or holds no comparison of this schema.
         """
         former, current = _saved(saved), self.to_dict()
         sentences = [f"{name} differ" for name in ("inputs", "weights") if former[name] != current[name]]
@@ -170,10 +171,8 @@ def compare(model: Callable[..., Any], x: Any, *sides: str | Mapping[str, Any], 
                 runs.append(OutputSide(name, PLAIN_SETTINGS, (), _output(called(model, x))))
             continue
         arguments = {"device": side} if isinstance(side, str) else side
-        with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
-            run.check_patterns(model)
+        with forward_pass(model, **{**common, **arguments}) as run:
             output = _output(called(model, x))
-            run.check_patterns(model)
         remarks = tuple(run.record.remarks())
         here[name] = set(run.record.here)
         settings = "; ".join(describe(run.settings).splitlines())
@@ -218,9 +217,14 @@ def _saved(saved: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
             data = json.loads(Path(saved).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{saved}: {error}; give the .json that stands beside a comparison's page") from error
+    schema = data.get("schema") if isinstance(data, Mapping) else None
     needed = ("inputs", "weights", *VERSIONS, "sides")
-    if not isinstance(data, Mapping) or any(name not in data for name in needed):
-        raise InputError(f"{saved}: no comparison with digests; allowed: what Comparison.write or to_dict gave")
+    if schema != SCHEMA or any(name not in data for name in needed):
+        shown = saved if isinstance(saved, str | Path) else "saved"
+        raise InputError(
+            f"{shown}: no comparison with digests, its schema is {schema!r}; allowed: {SCHEMA!r}, what "
+            "Comparison.write or to_dict gave; write the comparison anew"
+        )
     return data
 
 

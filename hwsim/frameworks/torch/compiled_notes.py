@@ -5,21 +5,17 @@ The module knows torch.compile and names of functions; it knows no product.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
-from itertools import count
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
-from torch._guards import CompileContext
 
 from hwsim.frameworks.torch.element_functions import ELEMENTWISE
 from hwsim.frameworks.torch.multiplication import IN_GRAPH, active
-from hwsim.frameworks.torch.names import outer_layer, run_by_the_compiler
-from hwsim.frameworks.torch.own_kernels import families_of
+from hwsim.frameworks.torch.names import graph_number, outer_layer, run_by_the_compiler
+from hwsim.frameworks.torch.own_kernels import chip_of
 from hwsim.host.warned import warn_once
-from hwsim.libraries.gemm_call import PYTORCH
 
 INDUCTOR = "inductor"
 BY_INDUCTOR = (
@@ -34,6 +30,9 @@ _OF_CHIPS: Mapping[Any, str] = {
     for form in (name, f"__{name}__")
     if hasattr(space, form)
 }
+CPU = "this CPU"
+#: {a function with several kernels: one of them, on the chips that have any}
+KERNELS_OF = {"pow": "pow_3"}
 SHOWN_LAYERS = 3
 APART = (
     "inside hwsim.torch.emulate a function whose layer's settings (modules=) have other bits than the settings around "
@@ -53,18 +52,8 @@ class _Notes:
         self.functions: Differing = {}
 
 
-class _Graphs(threading.local):
-    """The graph that this thread traces: by its compilation's context and attempt."""
-
-    def __init__(self) -> None:
-        self.traced: tuple[Any, Any] = None, None
-        self.number = 0
-
-
 #: By the key of a graph, in this process.
 _NOTES: dict[str, _Notes] = {}
-_GRAPHS = _Graphs()
-_NUMBERS = count(1)
 
 
 def name_of_chips(func: Any) -> str | None:
@@ -75,11 +64,12 @@ def name_of_chips(func: Any) -> str | None:
 @run_by_the_compiler
 def key_in_graph(key: str) -> str:
     """The key of settings as the operators of the graph that is traced name it, so that its notes are found."""
-    context = CompileContext.try_get()
-    attempt = None if context is None else context.attempt
-    if _GRAPHS.traced[0] is not context or _GRAPHS.traced[1] != attempt:
-        _GRAPHS.traced, _GRAPHS.number = (context, attempt), next(_NUMBERS)
-    return f"{key.partition(IN_GRAPH)[0]}{IN_GRAPH}{_GRAPHS.number}"
+    return f"{key.partition(IN_GRAPH)[0]}{IN_GRAPH}{graph_number()}"
+
+
+def number_of(key: str) -> int:
+    """The number of the graph whose operators have this key."""
+    return int(key.partition(IN_GRAPH)[2])
 
 
 @run_by_the_compiler
@@ -92,12 +82,15 @@ def note_backend(key: str) -> None:
 
 
 @run_by_the_compiler
-def has_other_bits(key: str, layer: str, name: str) -> bool:
-    """Whether a function of a layer has other bits by the layer's settings than where its graph runs: there it has no
-    layer.
+def other_chips(key: str, layer: str, name: str) -> tuple[str, ...]:
+    """The chip whose bits a function has where its graph runs, without a layer, and the one by its layer's settings;
+    (): they have the same bits.
     """
-    taken, wanted = _chips(key, layer, name)
-    return bool(taken) != bool(wanted)  # PyTorch has one kernel for all chips that have it
+    settings, _ = active(key)
+    chips = [chip_of(settings, where, KERNELS_OF.get(name, name)) for where in (outer_layer(), layer)]
+    if (chips[0] is None) == (chips[1] is None):  # PyTorch has one kernel for all chips that have it
+        return ()
+    return tuple(CPU if chip is None else chip.name for chip in chips)
 
 
 @run_by_the_compiler
@@ -107,28 +100,16 @@ def may_break() -> bool:
 
 
 @run_by_the_compiler
-def note_function(key: str, layer: str, name: str) -> None:
-    """Note a function of the graph that is traced, if its layer's settings have other bits for it."""
-    taken, wanted = (chip or "this CPU" for chip in _chips(key, layer, name))
-    if not has_other_bits(key, layer, name):
-        return
+def note_function(key: str, layer: str, name: str, chips: tuple[str, ...]) -> None:
+    """Note a function of the graph that is traced, whose layer's settings have the bits of another chip. chips: as of
+    `other_chips`.
+    """
+    taken, wanted = chips
     notes = _NOTES.setdefault(key_in_graph(key), _Notes())
     layers = notes.functions.setdefault((taken, wanted), {}).setdefault(name, [])
     if layer not in layers:
         layers.append(layer)
     warn_once(f"{_sentence(taken, wanted, {name: [layer]})} (further ones: see the report)")
-
-
-def _chips(key: str, layer: str, name: str) -> tuple[str, str]:
-    """The chip whose bits a function has where its graph runs, and the one by its layer's settings; "": this CPU's."""
-    settings, _ = active(key)
-    chips = []
-    for where in (outer_layer(), layer):
-        arguments = settings.of(where, "forward").arguments
-        follows = arguments is not None and arguments.get("library") == PYTORCH
-        device = arguments["device"] if follows and arguments is not None else None
-        chips.append(device.name if device is not None and device.family in families_of(name) else "")
-    return chips[0], chips[1]
 
 
 def notes_of(graphs: Iterable[str]) -> list[str]:
@@ -159,11 +140,12 @@ def _layers(names: list[str]) -> str:
 
 __all__ = [
     "APART",
-    "has_other_bits",
     "key_in_graph",
     "may_break",
     "name_of_chips",
     "note_backend",
     "note_function",
     "notes_of",
+    "number_of",
+    "other_chips",
 ]

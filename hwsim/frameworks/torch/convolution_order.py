@@ -5,8 +5,6 @@ It knows settings, sizes and storage orders; no array's values and no kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from hwsim.errors import UnsupportedError
@@ -14,85 +12,43 @@ from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
-from hwsim.gemm.convolution import ConvShape
-from hwsim.libraries.convolution_call import ConvolutionCall, Direction
-from hwsim.libraries.gemm_call import PYTORCH
+from hwsim.libraries.convolution_call import ConvolutionSizes, Direction
 from hwsim.libraries.model.convolution_model import KOrder
-from hwsim.libraries.on_device import LibraryOnDevice
-from hwsim.libraries.pytorch.convolutions import convolution_library, own_kernel
-from hwsim.libraries.pytorch.depthwise import own_depthwise
-from hwsim.libraries.pytorch.routes import pytorch
+from hwsim.libraries.pytorch.convolutions import ConvolutionKernel, convolution_kernel, unknown_kernel
 
 CHANNELS_LAST: KOrder = "rsc"
 
 
-@dataclass(frozen=True, slots=True)
-class ConvolutionSizes:
-    """The sizes of a convolution. plane: in one or two dimensions; None: there are three, or no elements. image:
-    (N, C, ...).
-    """
-
-    plane: ConvShape | None
-    image: tuple[int, ...]
-    groups: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConvolutionOrder:
-    """The library for the GEMM of a convolution, and how its K runs. library: None: the settings' own order.
-
-    is_known: whether the order of the library's kernel is known; else the unit's own stands for it. backwards: of a
-    gradient of images, K runs over the window's elements from the last to the first. begins_with_bias: each sum starts
-    from the bias. adds_bias: PyTorch adds the bias to the rounded result itself, and the GEMM has none.
-    """
-
-    library: LibraryOnDevice | None = None
-    k_order: KOrder = "crs"
-    is_known: bool = False
-    backwards: bool = True
-    begins_with_bias: bool = False
-    adds_bias: bool = False
-
-
 def order_of(
     place: Place, sizes: ConvolutionSizes, image: torch.Tensor, other: torch.Tensor, direction: Direction
-) -> ConvolutionOrder:
-    """The order for a convolution under the settings of its place. image, other: its tensors, whose storage orders
+) -> ConvolutionKernel:
+    """The kernel of a convolution under the settings of its place. image, other: its tensors, whose storage orders
     decide a kernel.
     """
     settings, _ = active(place.key)
     chosen = settings.of(place.layer, place.stage)
     arguments = chosen.arguments
     if arguments is None or arguments.get("library") is None:
-        return ConvolutionOrder()
-    is_nchw = not any(is_stored_last(tensor) for tensor in (image, other))
-    operand, device = format_name(image.dtype), arguments["device"]
-    is_plain = arguments["scheme"].name == NATIVE and chosen.scale is None and chosen.gradient_format is None
-    if arguments["library"] == PYTORCH:
-        form = arguments.get("format")
-        rules = own_depthwise(
-            (device.name, device.family, device.cores),
-            sizes.image,
-            sizes.groups,
-            sizes.plane,
-            operand if form in (None, "tf32") else form,
-            direction,
-            is_nchw=is_nchw,
-        )
-        if rules is not None:
-            kernel = own_kernel(rules)._replace(begins_with_bias=rules.begins_with_bias and rules.operand == operand)
-            return ConvolutionOrder(*kernel) if is_plain else ConvolutionOrder()
-    is_apart = arguments["library"] == PYTORCH and device.family in pytorch().convolution_bias_apart
-    of_unit = ConvolutionOrder(adds_bias=is_apart)
-    if sizes.plane is None or not is_plain:
-        return of_unit
+        return ConvolutionKernel()
+    name, device, operand = arguments["library"], arguments["device"], format_name(image.dtype)
     switched = {} if settings.switches is None else settings.switches.arguments(chosen, place, operand)
-    form = str(switched.get("format") or arguments.get("format") or operand)
-    call = ConvolutionCall(shape=sizes.plane, format=form, output=operand, direction=direction, is_nchw=is_nchw)
     try:
-        return ConvolutionOrder(*convolution_library(arguments["library"], device, call))
+        kernel = convolution_kernel(
+            name,
+            device,
+            sizes,
+            format=str(switched.get("format") or arguments.get("format") or operand),
+            stored=operand,
+            output=operand,
+            direction=direction,
+            is_nchw=not any(is_stored_last(tensor) for tensor in (image, other)),
+            is_transposed=direction != "backward_weight" and direction != place.stage,
+        )
     except UnsupportedError:  # the record then counts the convolution as left out
-        return of_unit
+        return unknown_kernel(name, device)
+    if arguments["scheme"].name == NATIVE and chosen.scale is None and chosen.gradient_format is None:
+        return kernel
+    return unknown_kernel(name, device) if kernel.depthwise is None else ConvolutionKernel()
 
 
 def is_stored_last(tensor: torch.Tensor) -> bool:

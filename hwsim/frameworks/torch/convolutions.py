@@ -18,11 +18,14 @@ from typing import Any
 
 import torch
 
-from hwsim.frameworks.torch.convolution_order import CHANNELS_LAST, ConvolutionOrder, ConvolutionSizes, order_of
+from hwsim.frameworks.torch.convolution_order import CHANNELS_LAST, order_of
+from hwsim.frameworks.torch.depthwise_sums import DepthwiseSums
 from hwsim.frameworks.torch.multiplication import active, is_plain, multiply
 from hwsim.frameworks.torch.place import Place
 from hwsim.gemm.convolution import ConvShape, conv_shape
+from hwsim.libraries.convolution_call import ConvolutionSizes
 from hwsim.libraries.model.convolution_model import KOrder
+from hwsim.libraries.pytorch.convolutions import ConvolutionKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,7 @@ def _convolved(
     around: Sequence[tuple[int, int]],
     window: Window,
     place: Place,
-    order: ConvolutionOrder,
+    order: ConvolutionKernel,
     from_last: bool = False,
 ) -> torch.Tensor:
     """x padded by `around` (negative: cropped), convolved with w; of any strides. from_last: K runs over the window's
@@ -188,8 +191,14 @@ def _convolved(
     group_bias = bias if bias is None or groups == 1 else bias.reshape(groups, 1, -1)
     padding = _products_of_padding(x.shape, spatial, around, window, out, w.shape[0])
     as_measured = partial(_channels_first, spatial=spatial, k_order=order.k_order, from_last=from_last)
+    sums = None
+    if order.depthwise is not None and order.is_known:
+        skipped = (
+            partial(_skipped, x, spatial, around, window, out, from_last) if order.depthwise.skips_padding else None
+        )
+        sums = DepthwiseSums(order.depthwise.operand, order.bias == "first", skipped)
     stack = _stacked(
-        columns, weights, group_bias, place, order, padding, as_measured
+        columns, weights, group_bias, place, order, padding, as_measured, sums
     )  # (groups, N * pixels, O / groups)
     image = stack.unflatten(1, (x.shape[0], prod(out))).movedim(0, 2).reshape(x.shape[0], *out, w.shape[0])
     return image.movedim(-1, 1)
@@ -223,6 +232,23 @@ def _columns(
         first = 2 + len(out) + (k_order != CHANNELS_LAST)
         windows = windows.flip(tuple(range(first, first + len(spatial))))
     return windows.reshape(window.groups, x.shape[0] * prod(out), count * prod(spatial))
+
+
+def _skipped(
+    x: torch.Tensor,
+    spatial: Sequence[int],
+    around: Sequence[tuple[int, int]],
+    window: Window,
+    out: tuple[int, ...],
+    from_last: bool,
+) -> torch.Tensor:
+    """Which products of a depthwise convolution are of padding: (N * pixels, C / groups * window). Arguments: as of
+    _columns, with K over the channels first.
+    """
+    of_one = Window(window.stride, window.padding, window.dilation, 1)
+    pixels = torch.ones((1, 1, *x.shape[2:]), dtype=torch.bool)
+    is_met = _columns(pixels, spatial, around, of_one, out, from_last=from_last)[0]
+    return ~is_met.repeat(x.shape[0], x.shape[1] // window.groups)
 
 
 def _products_of_padding(
@@ -262,13 +288,14 @@ def _stacked(
     b: torch.Tensor,
     bias: torch.Tensor | None,
     place: Place,
-    order: ConvolutionOrder,
+    order: ConvolutionKernel,
     padding: int,
     as_measured: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    sums: DepthwiseSums | None = None,
 ) -> torch.Tensor:
     is_single = len(a) == 1  # a matrix, not a stack of one
     operands = (a[0], b[0]) if is_single else (a, b)
-    c, last = (None, bias) if order.adds_bias else (bias, None)
+    c, last = (None, bias) if order.bias == "apart" else (bias, None)
     product = multiply(
         place,
         *operands,
@@ -279,7 +306,7 @@ def _stacked(
         order.library,
         order.is_known,
         padding,
-        order.begins_with_bias,
+        sums,
         added_last=last,
         as_measured=as_measured,
     )

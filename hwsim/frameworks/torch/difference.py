@@ -18,7 +18,7 @@ from hwsim.analysis.unit_difference import ARITHMETIC, UnitDifference, UnitSide,
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
 from hwsim.frameworks.product import scaled_operands
-from hwsim.frameworks.torch.emulation import emulate
+from hwsim.frameworks.torch.forward_pass import called, forward_pass
 from hwsim.frameworks.torch.layer_record import LayerRecord
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.frameworks.torch.place import VALUES, Place
@@ -228,12 +228,10 @@ def diff(
         def observe_function(call: FunctionCall, index: int = index) -> None:
             functions[index].append((len(runs[index]), call))
 
-        with emulate(measure_every=0, **{**common, **arguments}) as run, torch.no_grad():
-            run.record.function_observer = observe_function
-            run.check_patterns(model)
+        with forward_pass(model, **{**common, **arguments}) as run:
             run.record.observer, run.record.attention_observer = observe, observe_attention
+            run.record.function_observer = observe_function
             called(model, x)
-            run.check_patterns(model)
         remarks.append(tuple(run.record.remarks()))
         levels.append(run.verdict.evidence)
         unknown.append(sum(run.record.unknown_orders.values()))
@@ -361,13 +359,6 @@ def _kernels(runs: list[list[RunStep]]) -> tuple[str, str]:
     """The kernels of attention of both runs, in words."""
     left, right = (", ".join(dict.fromkeys(step.kernel for step in run if step.gemm is None)) for run in runs)
     return left, right
-
-
-def called(model: Callable[..., Any], x: Any) -> Any:
-    """What a model gives for a tensor, a tuple of arguments or a mapping of keyword arguments."""
-    if isinstance(x, Mapping):
-        return model(**x)
-    return model(*x) if isinstance(x, tuple) else model(x)
 
 
 def _grounds(*records: Gemm) -> tuple[str, float | None]:

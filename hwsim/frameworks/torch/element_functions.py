@@ -24,7 +24,6 @@ from hwsim.arithmetic.rounded_once import multiply_add
 from hwsim.frameworks.torch.caller import Caller
 from hwsim.frameworks.torch.own_kernels import cuda_math, follows
 from hwsim.frameworks.torch.tensors import array_of
-from hwsim.libraries.pytorch.routes import families_of_function
 
 Single = NDArray[np.float32]
 ElementFunction = Callable[[CudaMath, Single], Single]
@@ -90,7 +89,7 @@ def function_of_elements(name: str) -> Callable[..., Tensor | None]:
 
     def function(caller: Caller, input: Tensor, *, approximate: str = "none") -> Tensor | None:
         full = name if approximate == "none" else f"{name}_{approximate}"
-        if not follows(caller, full, families_of_function(full), input):
+        if not follows(caller, full, input):
             return None
         return elements(full, input)
 
@@ -102,7 +101,7 @@ def power(caller: Caller, input: Tensor, exponent: Any) -> Tensor | None:
     if not isinstance(exponent, int | float) or exponent not in POWERS:
         return None
     name, function = POWERS[exponent]
-    return function(input) if follows(caller, name, families_of_function(name), input) else None
+    return function(input) if follows(caller, name, input) else None
 
 
 def elements(name: str, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from types import FunctionType
 from typing import Any
 
@@ -30,25 +30,26 @@ from hwsim.frameworks.torch.autocast import cast, is_on
 from hwsim.frameworks.torch.caller import Caller, takes
 from hwsim.frameworks.torch.compiled_notes import (
     APART,
-    has_other_bits,
     key_in_graph,
     may_break,
     name_of_chips,
     note_backend,
     note_function,
     notes_of,
+    number_of,
+    other_chips,
 )
 from hwsim.frameworks.torch.functions import FUNCTIONS, OPERATORS, SCALED_PRODUCTS, UNCAST
 from hwsim.frameworks.torch.layer_record import EVERY, Record
 from hwsim.frameworks.torch.multiplication import IN_GRAPH, activated, is_plain
-from hwsim.frameworks.torch.names import TRACED_LAYERS, TRACED_WITH_EFFECT, Names, eager_name, naming, note_effect
+from hwsim.frameworks.torch.names import Names, eager_name, layers_of, naming, note_effect
 from hwsim.frameworks.torch.operators import PLAIN_TENSORS
 from hwsim.frameworks.torch.place import Place
 from hwsim.frameworks.torch.progress import counting
 from hwsim.frameworks.torch.run_steps import FunctionCall, digest
 from hwsim.frameworks.torch.switches import current, refuse_switches
 from hwsim.frameworks.torch.uncaught import macs_of, multiplies, runs_products
-from hwsim.frameworks.torch.unsimulated import has_same_bits, host_result, shown_name
+from hwsim.frameworks.torch.unsimulated import has_same_bits, host_result, name_of_call, shown_name
 
 #: PyTorch takes a mode away while an overridden function runs. Inside these whole modules run: checkpoints recompute.
 #: {function: the same, or what another library has wrapped: PyTorch's own, which asks whether somebody overrides it}
@@ -104,10 +105,12 @@ def check_patterns(settings: Settings, layers: Iterable[str], reached: Iterable[
 
 
 class Emulation:
-    """What `emulate` yields: the settings in use, and the record of the products."""
+    """What `emulate` yields: the settings in use, and the record of the products. graphs: numbers of compiled graphs
+    that were traced, or ran.
+    """
 
-    def __init__(self, settings: Settings, record: Record) -> None:
-        self.settings, self.record = settings, record
+    def __init__(self, settings: Settings, record: Record, graphs: Set[int] = frozenset()) -> None:
+        self.settings, self.record, self.graphs = settings, record, graphs
 
     def report(self) -> str:
         """The verdict, the settings, and a table of layers and passes: calls, multiply-adds, errors, overflows; then
@@ -138,7 +141,7 @@ class Emulation:
             check_patterns(
                 self.settings,
                 [name for name, _ in model.named_modules()],
-                reached | TRACED_WITH_EFFECT if reached else None,
+                reached | layers_of(self.graphs).with_effect if reached else None,
             )
 
     @property
@@ -178,11 +181,11 @@ class _Functions(TorchFunctionMode):
                 name = "softmax"  # between its products, where no fused kernel is followed
             if name is not None:
                 note_effect(self.names.current)
-            if name is not None and has_other_bits(self.key, self.names.current, name):
-                if may_break():
+                chips = other_chips(self.key, self.names.current, name)
+                if chips and may_break():
                     torch._dynamo.graph_break(msg=APART)
-                if func is not ATTENTION:  # which notes its softmax itself
-                    note_function(self.key, self.names.current, name)
+                if chips and func is not ATTENTION:  # which notes its softmax itself
+                    note_function(self.key, self.names.current, name, chips)
         if function is None or not _are_plain(map(type, _tensors((*args, *keywords.values())))):
             if func is torch.Tensor.unflatten:  # torch.compile cannot trace the method without the mode
                 return torch.unflatten(*args, **keywords)
@@ -355,13 +358,13 @@ class _Operators(TorchDispatchMode):
         """
         values = host_result(result)
         is_inside = self.functions.depth > 0
-        if values is None or (is_inside and kind.function is None):
+        name = name_of_call(kind.shown, args, keywords)
+        if values is None or not name or (is_inside and kind.function is None):
             return
-        has_same = has_same_bits(kind.shown, args, keywords)
         if is_here:
-            self.record.ran_here(kind.shown, has_same_bits=has_same)
+            self.record.ran_here(name, has_same_bits=has_same_bits(name, args, keywords))
         if self.record.function_observer is not None and not is_inside:
-            self.record.function_observer(FunctionCall(kind.shown, self.names.current, is_here, digest(values)))
+            self.record.function_observer(FunctionCall(name, self.names.current, is_here, digest(values)))
 
     def _layer(self, args: tuple[Any, ...]) -> str:
         """The layer of a product: of a gradient its forward product's, by autograd's node, where modules have ended."""
@@ -380,6 +383,7 @@ class _Operators(TorchDispatchMode):
         graph = next((x for x in args if isinstance(x, str) and x.startswith(f"{self.key}{IN_GRAPH}")), None)
         if graph is not None and graph not in self.graphs:
             self.graphs.add(graph)
+            self.names.graphs.add(number_of(graph))
             self.record.compiled = notes_of(sorted(self.graphs))
 
     def _plain(self, kind: _Kind, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
@@ -508,10 +512,11 @@ def emulate(
         functions = _Functions(settings.key, names)
         stack.enter_context(_Operators(functions, record))
         stack.enter_context(functions)
-        yield Emulation(settings, record)
-        layers = [*names.known.values(), *TRACED_LAYERS, *(layer for layer, _, _ in record.layers)]
+        yield Emulation(settings, record, names.graphs)
+        traced = layers_of(names.graphs)
+        layers = [*names.known.values(), *sorted(traced.layers), *(layer for layer, _, _ in record.layers)]
         if names.known or record.layers:
-            for sentence in settings.unused_patterns(layers, record.layers_with_effect | TRACED_WITH_EFFECT):
+            for sentence in settings.unused_patterns(layers, record.layers_with_effect | traced.with_effect):
                 warnings.warn(sentence, stacklevel=3)
         if functions.has_checkpoint and not functions.has_recomputed:
             warnings.warn(LATE_CHECKPOINT, stacklevel=3)

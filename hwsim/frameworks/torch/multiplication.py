@@ -21,6 +21,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.frameworks.product import NARROW, multiplied
 from hwsim.frameworks.settings import PassName, PassSettings, Settings
+from hwsim.frameworks.torch.depthwise_sums import DepthwiseSums
 from hwsim.frameworks.torch.layer_record import Record, sample, sampled_operands
 from hwsim.frameworks.torch.names import run_by_the_compiler
 from hwsim.frameworks.torch.place import SCALED_GROUPED, Place
@@ -102,7 +103,7 @@ def multiply(
     library: LibraryOnDevice | None = None,
     is_known: bool = False,
     padding: int = 0,
-    begins_with_bias: bool = False,
+    sums: DepthwiseSums | None = None,
     *,
     added_last: torch.Tensor | None = None,
     as_measured: Callable[[torch.Tensor], torch.Tensor] | None = None,
@@ -110,7 +111,7 @@ def multiply(
     """alpha a b + beta c, of `dtype`. a (..., m, k), b (..., k, n), the same leading dimensions; c: (n,), a bias, or
     broadcast to the product. library: of a convolution whose product it is; None: that of the settings. is_known:
     whether the order of its kernel is. padding: how many of the products are of a convolution's padding, and no work.
-    begins_with_bias: each sum starts from c.
+    sums: of a depthwise kernel, c is its bias.
     added_last: a bias that PyTorch adds to the rounded result; c is None then. as_measured: gives rows (..., k) with K
     in the same order for all devices, for the record's errors; None: K has it already.
     """
@@ -124,7 +125,7 @@ def multiply(
             return plain if added_last is None else plain + added_last
         start = time.perf_counter()
         taken = gpu_array_of if _stays_on_gpu(chosen, a, b) else array_of
-        factors = _with_bias_first(a, b, c) if begins_with_bias and c is not None else None
+        factors = sums.factors(a, b, c) if sums is not None and sums.begins_with_bias and c is not None else None
         more, is_added = _c_arguments(a, b, None if factors else c, alpha, beta, taken)
         output = format_name(dtype)
         if output in NARROW:
@@ -149,6 +150,8 @@ def multiply(
         if chosen.arguments.get("library") is not None:
             record.asked(macs, _confidence(ready.gemm), is_ordered=is_ordered)
         out = tensor_of(product, dtype, a.device)
+        if sums is not None:
+            out = sums.mended(out, a, b, c)
         if is_added and c is not None:
             out = out + (c if beta == 1 else beta * c).to(dtype)
         if added_last is not None:
@@ -161,13 +164,6 @@ def multiply(
         seconds = time.perf_counter() - start
         record.product(place, a, b, c, alpha, beta, out, ready, seconds, padding, sampled=sampled)
         return out
-
-
-def _with_bias_first(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The operands with a first product of 1 and the bias: a chain over K then starts from it. c: (..., 1, n)."""
-    ones = a.new_ones((*a.shape[:-1], 1))
-    first = c.expand(*b.shape[:-2], 1, b.shape[-1])
-    return torch.cat((ones, a), -1), torch.cat((first, b), -2)
 
 
 def unknown_order(settings: Settings, place: Place, operand: str, gemm: Gemm) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -31,6 +33,7 @@ class Names:
         self.thread = threading.get_ident()
         self.stack: list[str] = []
         self.known: dict[int, str] = {}
+        self.graphs: set[int] = set()  # that were traced, or ran, while its hooks were there
         self.roots: list[torch.nn.Module] = []  # kept, so that no other module gets the id of one of theirs
         module_hooks = torch.nn.modules.module
         self.handles = (
@@ -70,6 +73,7 @@ class Names:
 
     def hook(self) -> None:
         """Give the hooks back that `unhook` took, in the places that they had: torch.compile looks at these."""
+        self.graphs = set()  # another one for each context, which may be asked after its end
         module_hooks = torch.nn.modules.module
         before, after = (handle.id for handle in self.handles)
         module_hooks._global_forward_pre_hooks[before] = self.enter
@@ -96,30 +100,59 @@ def run_by_the_compiler(function: F) -> F:
     return function
 
 
+@dataclass(frozen=True, slots=True)
+class TracedLayers:
+    """Names of the modules that graphs call, which the graphs themselves do not say. with_effect: of modules with
+    functions of their own that may have a chip's bits.
+    """
+
+    layers: set[str] = field(default_factory=set)
+    with_effect: set[str] = field(default_factory=set)
+
+
 class _Traced(threading.local):
-    """The names of the modules that one attempt at one frame traces."""
+    """What one attempt at one frame traces: the names of the modules, and the number of the graph in this process."""
 
     def __init__(self) -> None:
-        self.attempt: Any = None
+        self.attempt: tuple[Any, Any] = None, None
+        self.number = 0
         self.stack: list[str] = []
         self.known: dict[int, str] = {}
 
     def of_attempt(self) -> _Traced:
         """Itself, emptied where another attempt has begun."""
         context = CompileContext.try_get()
-        attempt = None if context is None else (context.compile_id, context.attempt)
-        if attempt != self.attempt:
-            self.attempt = attempt
+        attempt = None if context is None else context.attempt
+        if self.attempt[0] is not context or self.attempt[1] != attempt:
+            self.attempt, self.number = (context, attempt), next(_NUMBERS)
             self.stack.clear()
             self.known.clear()
+        if _OF_THREAD.depth:
+            _OF_THREAD.names[_OF_THREAD.depth - 1].graphs.add(self.number)
         return self
 
+    @property
+    def layers(self) -> TracedLayers:
+        """Where the names of the graph's modules are kept."""
+        return _LAYERS.setdefault(self.of_attempt().number, TracedLayers())
 
+
+_NUMBERS = count(1)
 _TRACED = _Traced()
-#: Names of modules that only functions call which torch.compile has traced, in this process: their graphs say no names.
-TRACED_LAYERS: set[str] = set()
-#: Of these, modules with functions of their own that may have a chip's bits.
-TRACED_WITH_EFFECT: set[str] = set()
+#: By the number of a graph, in this process.
+_LAYERS: dict[int, TracedLayers] = {}
+
+
+def graph_number() -> int:
+    """The number of the graph that torch.compile traces, in this process."""
+    return _TRACED.of_attempt().number
+
+
+def layers_of(graphs: Iterable[int]) -> TracedLayers:
+    """The modules that graphs of these numbers call."""
+    known = [_LAYERS[number] for number in graphs if number in _LAYERS]
+    layers: set[str] = set().union(*(each.layers for each in known))
+    return TracedLayers(layers, set().union(*(each.with_effect for each in known)))
 
 
 @run_by_the_compiler
@@ -131,13 +164,13 @@ def _is_known(module: int) -> bool:
 def _learned(names: list[tuple[int, str]]) -> None:
     learned = {module: eager_name(name) for module, name in names}
     _TRACED.of_attempt().known |= learned
-    TRACED_LAYERS.update(learned.values())
+    _TRACED.layers.layers.update(learned.values())
 
 
 @run_by_the_compiler
 def note_effect(layer: str) -> None:
     """Note a module, while torch.compile traces, one of whose functions may have a chip's bits."""
-    TRACED_WITH_EFFECT.add(layer)
+    _TRACED.layers.with_effect.add(layer)
 
 
 @run_by_the_compiler

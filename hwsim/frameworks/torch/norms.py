@@ -16,9 +16,9 @@ from hwsim.arithmetic.layer_norm import NormKernel, layer_norm
 from hwsim.arithmetic.row_sums import SumKernel, adds_in_one_block, row_sums
 from hwsim.frameworks.torch.caller import Caller
 from hwsim.frameworks.torch.own_kernels import DTYPES, cuda_math, follows
-from hwsim.frameworks.torch.softmax import SoftmaxKernels, softmax
+from hwsim.frameworks.torch.softmax import softmax
 from hwsim.frameworks.torch.tensors import array_of, format_name
-from hwsim.libraries.pytorch.routes import pytorch
+from hwsim.libraries.pytorch.routes import pytorch, softmax_kernels
 
 _ATEN = torch.ops.aten
 
@@ -40,7 +40,7 @@ def native_layer_norm(
     is_aligned = all(x.storage_offset() % rule.vector == 0 for x in tensors if x.is_contiguous())
     if width % rule.vector or width > rule.most or not is_aligned:
         return None
-    if not follows(caller, "layer_norm", rule.families, *tensors):
+    if not follows(caller, "layer_norm", *tensors):
         return None
     near = _ATEN.native_layer_norm.default(input, normalized_shape, weight, bias, eps)
     rows, *factors = (None if x is None else array_of(x.float().contiguous()) for x in (input, weight, bias))
@@ -57,10 +57,9 @@ def row_softmax(caller: Caller, input: Tensor, dim: int, half_to_float: bool) ->
     if not input.dim() or half_to_float or dim not in (-1, input.dim() - 1):
         return None
     is_long = input.dtype != torch.float32 and input.shape[-1] > rule.most
-    if is_long or not follows(caller, "softmax", rule.families, input):
+    if is_long or not follows(caller, "softmax", input):
         return None
-    sizes = rule.lanes, rule.most, rule.threads, rule.registers, rule.vector, rule.shared_bytes
-    return softmax(input.float().contiguous(), SoftmaxKernels(*sizes)).to(input.dtype)
+    return softmax(input.float().contiguous(), softmax_kernels()).to(input.dtype)
 
 
 def sum_of_rows(name: str) -> Callable[..., Tensor | None]:
@@ -88,7 +87,7 @@ def sum_of_rows(name: str) -> Callable[..., Tensor | None]:
         sizes = rule.model_dump(exclude={"families", "vectors"})
         kernel = SumKernel(vector=vector, **sizes)
         is_known = adds_in_one_block(input.numel() // width, width, kernel)
-        if not is_known or not follows(caller, name, rule.families, input):
+        if not is_known or not follows(caller, name, input):
             return None
         rows = array_of(input.float()).reshape(-1, width)
         with np.errstate(all="ignore"):

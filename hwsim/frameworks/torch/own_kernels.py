@@ -6,7 +6,6 @@ The module knows settings and tensors; it knows no operator's order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -15,21 +14,22 @@ from torch._subclasses import FakeTensor
 
 from hwsim.arithmetic.cuda_math import CudaMath
 from hwsim.devices.special_functions import nvidia_tables
+from hwsim.frameworks.settings import Device, Settings
 from hwsim.frameworks.torch.caller import Caller
 from hwsim.frameworks.torch.multiplication import active
 from hwsim.libraries.gemm_call import PYTORCH
-from hwsim.libraries.pytorch.routes import evidence_of_kernel, families_of_function, pytorch
+from hwsim.libraries.pytorch.routes import evidence_of_kernel, families_of_kernel
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def follows(caller: Caller, name: str, families: Sequence[str], *tensors: Tensor) -> bool:
+def follows(caller: Caller, name: str, *tensors: Tensor) -> bool:
     """Whether the settings follow PyTorch's kernel `name` on the chip, and these are tensors of one dtype of its, with
     elements, and with values that the host has. Counts the call where they do.
     """
     settings, record = active(caller.key)
-    arguments = settings.of(caller.layer, "forward").arguments
-    if arguments is None or arguments.get("library") != PYTORCH or arguments["device"].family not in families:
+    device = chip_of(settings, caller.layer, name)
+    if device is None:
         return False
     dtype = tensors[0].dtype
     if dtype not in DTYPES or not all(
@@ -39,18 +39,19 @@ def follows(caller: Caller, name: str, families: Sequence[str], *tensors: Tensor
         return False
     if not all(x.numel() for x in tensors):
         return False
-    record.ran_own(name, evidence_of_kernel(name, arguments["device"].name))
+    record.ran_own(name, evidence_of_kernel(name, device.name))
     return True
 
 
-def families_of(name: str) -> Sequence[str]:
-    """The families of chips with the bits of PyTorch's kernel `name`: a function of elements, "softmax", "layer_norm",
-    "sum", "mean", or "pow".
+def chip_of(settings: Settings, layer: str, name: str) -> Device | None:
+    """The chip whose bits PyTorch's kernel `name` has by a layer's settings; None: this CPU's. name: a function of
+    elements, "softmax", "layer_norm", "sum", or "mean".
     """
-    file = pytorch()
-    sums = file.row_sums.families
-    rules = {"softmax": file.softmax.families, "layer_norm": file.layer_norm.families, "sum": sums, "mean": sums}
-    return rules[name] if name in rules else families_of_function("pow_3" if name == "pow" else name)
+    arguments = settings.of(layer, "forward").arguments
+    if arguments is None or arguments.get("library") != PYTORCH:
+        return None
+    device: Device = arguments["device"]
+    return device if device.family in families_of_kernel(name) else None
 
 
 @cache
@@ -59,4 +60,4 @@ def cuda_math() -> CudaMath:
     return CudaMath(nvidia_tables())
 
 
-__all__ = ["cuda_math", "families_of", "follows"]
+__all__ = ["chip_of", "cuda_math", "follows"]

@@ -27,7 +27,7 @@ _MOVES = frozenset(
             "empty_like",
             "empty_strided",
         ),
-        *("eye", "fill", "flip", "full", "full_like", "gather", "index", "index_put", "index_select", "lift_fresh"),
+        *("eye", "fill", "flip", "full", "full_like", "gather", "index", "index_select", "lift_fresh"),
         *("masked_fill", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones"),
         *("ones_like", "repeat", "reshape_alias", "resize", "roll", "scalar_tensor", "scatter", "select_backward"),
         *("select_scatter", "set", "slice_backward", "slice_scatter", "stack", "t_copy", "to_copy", "tril", "triu"),
@@ -45,11 +45,17 @@ _SAME = frozenset(
         *("trunc", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
     }
 )
-#: Of these the ones whose third argument is a factor, which makes them two operations.
+#: {an operator that moves values: the place of the argument that makes it add}
+_ADDING = {"index_put": 3}
+#: Overloads of `scatter` that add, or multiply, what meets in one place.
+_REDUCING = ("reduce", "value_reduce")
+#: Of _SAME the ones whose third argument is a factor, which makes them two operations.
 _SCALED = ("add", "sub", "rsub")
 _SAME_POWERS = (1, 2, -1)
 #: Names that begin so are forms of one function: compiled graphs take another form than eager code.
 _FORMS = ("batch_norm",)
+#: {the name of a form in C++: the operator's}
+_INNER = {"index_put_impl": "index_put", "unsafe_index_put": "index_put"}
 
 
 def shown_name(func: Any) -> str:
@@ -59,8 +65,19 @@ def shown_name(func: Any) -> str:
     if func.namespace != "aten" or getattr(func, "is_view", False):
         return ""
     name = func.overloadpacket.__name__.removeprefix("_foreach_").strip("_").removeprefix("native_")
-    name = next((form for form in _FORMS if name.startswith(form)), name)
+    name = next((form for form in _FORMS if name.startswith(form)), _INNER.get(name, name))
+    if name == "scatter" and func._overloadname in _REDUCING:
+        return "scatter that reduces"
     return "" if name in _MOVES else name
+
+
+def name_of_call(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> str:
+    """The name of a call of an operator of this name, which says where it adds; "": the call moves values."""
+    if name not in _ADDING:
+        return name
+    place = _ADDING[name]
+    adds = keywords.get("accumulate", args[place] if len(args) > place else False)
+    return f"{name} that adds" if adds else ""
 
 
 def has_same_bits(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
@@ -79,4 +96,4 @@ def host_result(result: Any) -> Tensor | None:
     return first if first.is_floating_point() and first.device.type == "cpu" else None
 
 
-__all__ = ["has_same_bits", "host_result", "shown_name"]
+__all__ = ["has_same_bits", "host_result", "name_of_call", "shown_name"]

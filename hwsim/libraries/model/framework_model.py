@@ -168,12 +168,15 @@ class ComparedModel(StrictRecord):
 
 
 class DepthwiseKernelsModel(StrictRecord):
-    """A framework's own kernels of depthwise convolutions, by pass. bias: where their sums take it."""
+    """A framework's own kernels of depthwise convolutions, by pass. bias: where their sums take it. skips_padding:
+    passes whose sums leave padding out; others multiply its zeros.
+    """
 
     forward: Name
     backward_input: Name
     backward_weight: Name
     bias: Literal["first", "last"]
+    skips_padding: tuple[Literal["forward", "backward_input"], ...]
 
 
 class WorkloadModel(StrictRecord):

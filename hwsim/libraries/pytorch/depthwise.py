@@ -26,7 +26,8 @@ NOT_KNOWN = "backward_weight"  # the direction whose sums of a block are not fol
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnDepthwise(ChipRules):
     """The rules for the GEMM of one depthwise convolution by PyTorch's own kernel. instruction: of its products; None:
-    not known. begins_with_bias: a forward sum starts from the bias; else the bias is added last.
+    not known. begins_with_bias: a forward sum starts from the bias; else the bias is added last. skips_padding: a sum
+    leaves padding out; else it multiplies zeros.
     """
 
     kernel: str
@@ -34,6 +35,7 @@ class OwnDepthwise(ChipRules):
     direction: Direction
     instruction: str | None
     begins_with_bias: bool
+    skips_padding: bool
 
     @property
     def id(self) -> LibraryId:
@@ -85,7 +87,8 @@ def own_depthwise(
         operand=operand,
         direction=direction,
         instruction=instruction,
-        begins_with_bias=kernels.bias == "first",
+        begins_with_bias=kernels.bias == "first" and direction == "forward",
+        skips_padding=direction in kernels.skips_padding,
     )
 
 

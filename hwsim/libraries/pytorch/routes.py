@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hwsim.datafiles.provenance import LEVELS
+from hwsim.gemm.softmax_sums import SoftmaxKernels
 from hwsim.libraries.cublas.pytorch import FRAMEWORK
 from hwsim.libraries.model.facts import framework_file, framework_of
 
@@ -41,10 +42,25 @@ def evidence_of_kernel(name: str, chip: str, version: str = FRAMEWORK[1]) -> str
 
 
 @lru_cache(maxsize=256)
-def families_of_function(name: str, version: str = FRAMEWORK[1]) -> tuple[str, ...]:
-    """The families of chips with the bits of a function of single elements; none of a function that is not known."""
-    group = _group_of(name, version)
-    return pytorch(version).functions[group].families if group else ()
+def families_of_kernel(name: str, version: str = FRAMEWORK[1]) -> tuple[str, ...]:
+    """The families of chips with the bits of a kernel without products, named as in `evidence_of_kernel`; none of one
+    that is not known.
+    """
+    file, group = pytorch(version), _group_of(name, version)
+    if group:
+        return file.functions[group].families
+    known = {
+        "softmax": file.softmax.families,
+        "layer_norm": file.layer_norm.families,
+        "row_sums": file.row_sums.families,
+    }
+    return known.get(RULES.get(name, name), ())
+
+
+@lru_cache(maxsize=16)
+def softmax_kernels(version: str = FRAMEWORK[1]) -> SoftmaxKernels:
+    """The sizes of PyTorch's kernels of softmax."""
+    return SoftmaxKernels(**pytorch(version).softmax.model_dump(include=set(SoftmaxKernels._fields)))
 
 
 def _group_of(name: str, version: str) -> str:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from hwsim.analysis.metrics import max_relative
 from hwsim.api import matmul, run
 from hwsim.errors import InputError
-from hwsim.frameworks.numpy.convolution import conv2d, im2col
+from hwsim.frameworks.numpy.convolution import conv2d
+from hwsim.frameworks.numpy.windows import im2col
 from hwsim.gemm.convolution import conv_of
 from hwsim_lab.papers.ape.rates import CARD, DEVICE, EDGES, ROWS
 from hwsim_lab.papers.conditions import Quantity
