@@ -20,6 +20,7 @@ from hwsim.devices import find, weakest
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
 from hwsim.host.places import package_folder, text_of
+from hwsim.machines.timing import moved_bytes
 
 if TYPE_CHECKING:
     from hwsim.analysis.program_times import Times
@@ -216,8 +217,8 @@ def _work(times: Times, gemm: Gemm, chip: Device) -> _Work:
         lane_others=_other_lane_operations(times, gemm, chip),
         operand_bytes=read,
         link_bytes={name: size for name, size in moved.items() if name not in shared},
-        hbm_bytes=moved.get("HBM read", 0) + moved.get("HBM write", 0),
-        l2_bytes=moved.get("L2 read", 0) + moved.get("L2 write", 0),
+        hbm_bytes=moved_bytes(moved, "HBM"),
+        l2_bytes=moved_bytes(moved, "L2"),
     )
 
 

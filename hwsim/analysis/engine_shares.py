@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwsim.analysis.time_shares import IDLE_CORES, LAUNCHES, SKEW, skew_cycles
 from hwsim.devices import find
+from hwsim.machines.timing import launch_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ def engine_shares(times: Times) -> dict[str, Mapping[str, float]]:
     chip, timed = times.chip, times.timed
     if chip is None or timed is None or not times.cycles:
         return {}
-    launch_cycles = launch_cycles_of(times) * len(timed.kernels) * times.cycles / timed.cycles
+    launch_cycles = launch_cycles_of(times) * times.cycles / timed.cycles
     whole = chip.cores * (times.cycles + launch_cycles)
     skews = {} if times.program is None else skew_cycles(timed, times.program, chip)
     shares: dict[str, Mapping[str, float]] = {}
@@ -47,10 +48,10 @@ def engine_shares(times: Times) -> dict[str, Mapping[str, float]]:
 
 
 def launch_cycles_of(times: Times) -> float:
-    """Cycles of the launch of one kernel, where the time counts it; a library's does not."""
-    if times.chip is None or not times.launches or times.by_library:
+    """Cycles of the launches of one run of a program, where the time counts them; a library's does not."""
+    if times.chip is None or times.timed is None or not times.launches or times.by_library:
         return 0.0
-    return (times.chip.launch_overhead_us or 0.0) * times.chip.clock_mhz
+    return launch_seconds(times.timed, times.chip) * times.chip.clock_mhz * 1e6
 
 
 def rate_while_busy(times: Times) -> float | None:

@@ -39,5 +39,5 @@ def least_share(times: Times, operands: str = "") -> float:
         for memory in ("L2", "HBM")
     )
     least = least_time_of(chip, times.unit, timed.macs, L2Bytes(l2["read"], l2["write"]), sum(hbm.values()))
-    whole_us = (timed.cycles + launch_cycles_of(times) * len(timed.kernels)) / chip.clock_mhz
+    whole_us = (timed.cycles + launch_cycles_of(times)) / chip.clock_mhz
     return min(least.us / whole_us, 1.0)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from hwsim.analysis.run_records import EngineUse, Macs, Occupancy, Phase, TimingState
 from hwsim.devices import find
 from hwsim.devices.device import Device
-from hwsim.errors import UnsupportedError
 from hwsim.machines import timing
 from hwsim.machines.l2_state import DEFAULT
 from hwsim.machines.load import under_load
@@ -93,19 +92,16 @@ def times_of(
 
     Raises UnsupportedError where launch_overhead is asked for and the device file gives none.
     """
-    launch, given_mhz = 0.0, chip.clock_mhz
     if launch_overhead:
-        if chip.launch_overhead_us is None:
-            raise UnsupportedError(f"device {chip.name}: its file has no launch_overhead_us; leave launch_overhead out")
-        launch = chip.launch_overhead_us * 1e-6
-    clock = clock_source(chip)
+        timing.launch_us(chip)
+    given_mhz, clock = chip.clock_mhz, clock_source(chip)
     reason = timing.missing(chip, program)
     if reason is not None:
         return Times(reason)
     parts = _parts(program, chip, work.unit, l2)
     chip, timed = parts.chip, parts.timed
     hertz = chip.clock_mhz * 1e6
-    seconds = timed.cycles / hertz + launch * len(timed.kernels)
+    seconds = timing.seconds(timed, chip, launch_overhead=launch_overhead)
     m, n, k = work.sizes
     tflops = 2 * m * n * k / seconds / 1e12
     model, fraction = find(chip, work.unit), None

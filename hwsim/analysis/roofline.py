@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hwsim.devices import instruction
 from hwsim.errors import UnsupportedError
-from hwsim.machines.timing import Timing, seconds
+from hwsim.machines.timing import Timing, moved_bytes, seconds
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -42,7 +42,7 @@ def roofline(timing: Timing, device: Device, unit: str) -> Roofline:
     if model.timing is None or not timing.cycles:
         raise UnsupportedError(f"{device.name}: no time of {unit} to draw a roofline with")
     work = 2 * timing.macs
-    moved = timing.traffic_bytes.get("HBM read", 0) + timing.traffic_bytes.get("HBM write", 0)
+    moved = moved_bytes(timing.traffic_bytes, "HBM")
     per_cycle = float(model.macs_per_cycle)
     peak = 2 * per_cycle * device.cores * device.clock_mhz * 1e6 / 1e12
     intensity = work / moved if moved else float("inf")

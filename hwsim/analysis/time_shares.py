@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hwsim.devices import find
 from hwsim.devices.model.memories import PE
 from hwsim.devices.query import is_of_array
+from hwsim.machines.timing import moved_bytes
 from hwsim.program.ir import GlobalTile, LocalTile
 
 if TYPE_CHECKING:
@@ -104,14 +105,13 @@ def time_shares(
 ) -> TimeShares:
     """The shares of a timed program's time.
 
-    tiles: {kernel: (tiles of C, cores with a tile)}, where they are known. launch_cycles: of one kernel's launch, where
-    the time has launches.
+    tiles: {kernel: (tiles of C, cores with a tile)}, where they are known. launch_cycles: of all launches, where the
+    time has them.
     """
     roles = [_engines(kernel) for kernel in program.kernels]
     multiplying = [i for i, engines_of in enumerate(roles) if engines_of["matrix"]]
-    launches = launch_cycles * len(timed.kernels)
-    total = chip.cores * (timed.cycles + launches)
-    cycles = defaultdict[str, float](float, {LAUNCHES: chip.cores * launches})
+    total = chip.cores * (timed.cycles + launch_cycles)
+    cycles = defaultdict[str, float](float, {LAUNCHES: chip.cores * launch_cycles})
     passes: dict[str, tuple[str, ...]] = {}
     busy, for_tile, engines = 0.0, 0.0, defaultdict[str, float](float)
     streams: dict[int, float] = {}  # cycles in which systolic arrays work, by kernel
@@ -300,8 +300,7 @@ def _parts(
         taken = moved.get("L2 read", 0) / read + moved.get("L2 write", 0) / write
         yield PartUse("L2", "L2", taken / seconds)
     if chip.hbm is not None:
-        crossed = moved.get("HBM read", 0) + moved.get("HBM write", 0)
-        yield PartUse("DRAM", "DRAM", crossed / chip.hbm.bytes_per_second / seconds)
+        yield PartUse("DRAM", "DRAM", moved_bytes(moved, "HBM") / chip.hbm.bytes_per_second / seconds)
 
 
 def _link_rate(link: LinkModel) -> float:

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from hwsim.attending.attention_result import AttentionResult
 from hwsim.backend.environment import in_default_environment
 from hwsim.compute.attention_call import call_of
-from hwsim.errors import InputError, UnsupportedError, nearest
+from hwsim.errors import InputError, nearest
 from hwsim.host.threads import worker_count
 from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.machines.l2_state import DEFAULT, STATES
+from hwsim.machines.timing import launch_us
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -121,10 +122,8 @@ def attention(
         scale=scale,
         clock_mhz=clock_mhz,
     )
-    if launch_overhead and call.device.launch_overhead_us is None:
-        raise UnsupportedError(
-            f"device {call.device.name}: its file has no launch_overhead_us; leave launch_overhead out"
-        )
+    if launch_overhead:
+        launch_us(call.device)
     out = call.computed(by_program=functional, threads=worker_count()) if exact else None
     return AttentionResult(
         out=out,

@@ -9,7 +9,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -44,12 +44,18 @@ YAML_WORDS = {"True": "true", "False": "false"}
 WITH_UNIT = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) *([kKMGTP]?)(B/s|B|Hz|hz|s|ns|us|ms|W|J)")
 PREFIXES = {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 BYTES = ("B", "B/s")
-CAPACITY_BYTES = "capacity_bytes"  # key of the size of a memory
-BYTES_PER_SECOND = "bytes_per_second"  # end of the keys of rates
 LIKE_NUMBER = re.compile(r"[-+]?[0-9][0-9_.:xXeE+-]*")
+#: What is likely meant by a number out of range, in words after the range: of its key, the number, and whether it is
+#: too large; "" where nothing is known.
+Slip = Callable[[str, float, bool], str]
 
 
-def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[FileProblem]:
+def no_slip(key: str, number: float, is_too_large: bool) -> str:
+    """Of numbers about which nothing is known."""
+    return ""
+
+
+def explain(error: ValidationError, model: type[BaseModel], tree: Node, slip: Slip = no_slip) -> list[FileProblem]:
     """One problem per error of a validation. A missing key is not reported where a misspelt one was meant for it."""
     errors = error.errors(include_url=False)
     for item in errors:  # a union's cases stand in the location too
@@ -71,7 +77,9 @@ def explain(error: ValidationError, model: type[BaseModel], tree: Node) -> list[
             continue
         tag = ("model",) if item["type"].startswith("union_tag") else ()
         path, value, key = locate(tree, (*item["loc"], *tag))
-        problems.append(FileProblem(key if item["loc"][-1:] == ("[key]",) else value.mark, path, _text(item, value)))
+        problems.append(
+            FileProblem(key if item["loc"][-1:] == ("[key]",) else value.mark, path, _text(item, value, slip))
+        )
     return problems
 
 
@@ -124,7 +132,7 @@ def number_text(kind: str, context: Mapping[str, Any]) -> str:
     return KINDS.get(kind, "")
 
 
-def _text(item: Any, node: Node) -> str:
+def _text(item: Any, node: Node, slip: Slip) -> str:
     kind, context = item["type"], item.get("ctx", {})
     got = _shown(node)
     if kind == "too_short":
@@ -133,7 +141,8 @@ def _text(item: Any, node: Node) -> str:
         return "too few entries" if isinstance(node.value, list) else "missing key"
     if kind in BOUNDS:
         name, words = BOUNDS[kind]
-        return f"got {got}; must be {words} {context[name]:g}{_unit_of(item)}{_in_bytes_per_second(item)}"
+        meant = slip(str(item["loc"][-1]), item["input"], kind.startswith("less"))
+        return f"got {got}; must be {words} {context[name]:g}{meant}"
     if kind in ("literal_error", "union_tag_invalid"):
         value = str(context.get("tag", item["input"]))
         allowed = [
@@ -153,20 +162,6 @@ def _text(item: Any, node: Node) -> str:
     if kind == "string_pattern_mismatch":
         return f"got {item['input']!r}; allowed: letters, digits and _ . -"
     return f"got {got}; {item['msg']}"
-
-
-def _unit_of(item: Any) -> str:
-    """The unit of a capacity that is too large, and why there is a bound; "" for other numbers."""
-    is_capacity = item["type"].startswith("less") and item["loc"][-1] == CAPACITY_BYTES
-    return " bytes (more than any chip has; a larger number is likely a slip of the unit)" if is_capacity else ""
-
-
-def _in_bytes_per_second(item: Any) -> str:
-    """What to write for a rate that is too small, because it was meant in GB/s."""
-    key, got, is_too_small = str(item["loc"][-1]), item["input"], item["type"].startswith("greater")
-    if not is_too_small or not key.endswith(BYTES_PER_SECOND) or not got > 0:
-        return ""
-    return f"; {got:g} GB/s is {got * PREFIXES['G']:.1e}"
 
 
 def _without_unit(value: Any) -> str:

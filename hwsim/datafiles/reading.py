@@ -91,10 +91,14 @@ def version_problems(tree: Node, version: int) -> list[FileProblem]:
 
 
 def validated(
-    annotated: AttributedTree, model: type[Model], version: int, file_only: Collection[str]
+    annotated: AttributedTree,
+    model: type[Model],
+    version: int,
+    file_only: Collection[str],
+    slip: messages.Slip = messages.no_slip,
 ) -> tuple[Model | None, list[FileProblem]]:
     """The validated record of a file's tree, or None and the problems. file_only: keys that are not part of the
-    model.
+    model. slip: what is meant by a number out of range.
     """
     data = {key: value for key, value in plain(annotated.tree).items() if key not in file_only}
     right = {"schema_version": version} if "schema_version" in data else {}  # a wrong one is told apart
@@ -102,7 +106,7 @@ def validated(
         # JSON, so that lists serve for tuples while everything else stays strict.
         return model.model_validate_json(json.dumps({**data, **right})), []
     except ValidationError as error:
-        return None, messages.explain(error, model, annotated.tree)
+        return None, messages.explain(error, model, annotated.tree, slip)
 
 
 def refuse(problems: Iterable[FileProblem], kind: str) -> ConfigError:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from hwsim.dataflows.elementwise import Pass
 from hwsim.dataflows.integer_pieces import (
@@ -39,8 +39,26 @@ from hwsim.gemm.plan import (
 )
 from hwsim.program.ir import GlobalArray, LocalTile
 
-if TYPE_CHECKING:
-    pass
+
+class SplitStep(NamedTuple):
+    """An instruction of a split: its opcode, the number of its piece, and whether it casts that piece back."""
+
+    opcode: str
+    piece: int
+    is_back: bool = False
+
+
+def split_steps(pieces: Sequence[Piece], last: int) -> Iterator[SplitStep]:
+    """The instructions of a split into pieces up to `last`: scale, cast, cast back, subtract, and so on; as many as in
+    the vendors' kernels (timing reference, section on work per element).
+    """
+    for i, piece in enumerate(pieces[: last + 1]):
+        if piece.scale_exponent:
+            yield SplitStep("scale", i)
+        yield SplitStep("cast", i)
+        if i < last:
+            yield SplitStep("cast", i, is_back=True)
+            yield SplitStep("sub", i)
 
 
 def split_ops(
@@ -53,25 +71,26 @@ def split_ops(
 ) -> None:
     """Emit the split of `source` into pieces, up to the last one needed; `resident`: where each piece goes.
 
-    Cast, cast back, subtract, scale, cast: as many vector instructions as in the vendors' kernels (timing reference,
-    section on work per element). temps: tiles of the source's size and `residual_format`: for the residual, the piece
-    cast back, a piece that is not needed, and, with `repeat`, where an instruction must not overwrite its operand,
-    another for the residual.
+    temps: tiles of the source's size and `residual_format`: for the residual, the piece cast back, a piece that is not
+    needed, and, with `repeat`, where an instruction must not overwrite its operand, another for the residual.
     """
-    rest, last = source, max(resident)
+    rest = source
 
     def fresh() -> LocalTile:
         return temps[3] if repeat > 1 and rest is temps[0] else temps[0]
 
-    for i, piece in enumerate(pieces[: last + 1]):
-        if piece.scale_exponent:
+    for opcode, i, is_back in split_steps(pieces, max(resident)):
+        piece = pieces[i]
+        target = resident.get(i) or replace(temps[2], format=piece.format)
+        if opcode == "scale":
             scaled = fresh()
             ops.op("scale", scaled, rest, scalar=2.0**piece.scale_exponent, repeat=repeat)
             rest = scaled
-        target = resident.get(i) or replace(temps[2], format=piece.format)
-        ops.op("cast", target, rest, rounding=piece.rounding, overflow=piece.overflow, repeat=repeat)
-        if i < last:
+        elif is_back:
             ops.op("cast", temps[1], target, repeat=repeat)
+        elif opcode == "cast":
+            ops.op("cast", target, rest, rounding=piece.rounding, overflow=piece.overflow, repeat=repeat)
+        else:
             left = fresh()
             ops.op("sub", left, rest, temps[1], repeat=repeat)
             rest = left

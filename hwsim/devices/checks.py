@@ -13,6 +13,7 @@ from hwsim.errors import nearest
 from hwsim.formats import FORMATS, nearest_format
 
 GLOBAL = "GM"  # the end of a link outside the core
+LOADED_CLOCKS = ("sustained_clock_mhz", "power_limit")  # measured under the board's power
 
 
 def check(tree: Node) -> list[FileProblem]:
@@ -98,6 +99,18 @@ def check(tree: Node) -> list[FileProblem]:
     default = _child(tree, "default_format")
     known(default, "default_format", tuple(native) or formats, "one of native" if native else "a known format")
     return problems
+
+
+def board_problems(base: Node, change: Node) -> list[FileProblem]:
+    """A problem where a variant's board has another power than its base's, and all its clocks under load are the
+    base's.
+    """
+    before, after = (_block(tree, "board_power").get("watts") for tree in (base, change))
+    changed, inherited = ([name for name in LOADED_CLOCKS if name in tree.value] for tree in (change, base))
+    if before is None or after is None or before.value == after.value or changed or not inherited:
+        return []
+    text = f"got {after.value!r}; {' and '.join(inherited)} of the base are of {before.value!r} W: give them here too"
+    return [FileProblem(after.mark, "board_power.watts", f"{text}, or null where they are not known")]
 
 
 def _entry(tree: Node, target: Node) -> dict[str, Node] | None:

@@ -17,9 +17,10 @@ from hwsim.datafiles.provenance import AttributedTree, Attribution
 from hwsim.datafiles.reading import leaves, provenance_of, refuse, sources_of, validated, version_problems
 from hwsim.datafiles.yaml_text import FileProblem, Node, from_data, parse
 from hwsim.devices import registry
-from hwsim.devices.checks import check
+from hwsim.devices.checks import board_problems, check
 from hwsim.devices.device import Device
 from hwsim.devices.model.chip import DeviceOrigin
+from hwsim.devices.plausible import slip_of
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.host.places import text_of
 
@@ -152,6 +153,7 @@ def _read(
         elif base is not None and not wrong:
             base = provenance.weakened(base, attribution)
     if base and base.tree.value:
+        problems += board_problems(base.tree, annotated.tree)
         annotated = provenance.merge(base, annotated)
     elif parent is not None:  # without its base a variant is no device: say no more about it
         annotated.tree = Node(tree.mark, {})
@@ -185,7 +187,7 @@ def _base_of(parent: Node, device: str | Path | Mapping[str, Any]) -> str | Path
 
 
 def _validate(annotated: AttributedTree) -> tuple[Device | None, list[FileProblem]]:
-    device, problems = validated(annotated, Device, SCHEMA_VERSION, FILE_ONLY)
+    device, problems = validated(annotated, Device, SCHEMA_VERSION, FILE_ONLY, slip_of)
     return device, check(annotated.tree) + problems
 
 

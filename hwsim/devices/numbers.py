@@ -20,7 +20,7 @@ from hwsim.datafiles.base import Provenance
 from hwsim.datafiles.messages import number_text
 from hwsim.datafiles.provenance import Level
 from hwsim.devices.device import Device
-from hwsim.devices.power import at_cores
+from hwsim.devices.power import with_clocks_of
 from hwsim.devices.templates import template_with_size
 from hwsim.devices.variants import changed
 from hwsim.errors import InputError
@@ -138,7 +138,8 @@ def new_values(device: Device, changes: Mapping[str, object]) -> dict[str, tuple
 def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
     """The device with other numbers, by path or pattern; what was changed has the evidence `assumption`.
 
-    With another number of cores the clocks under load follow (hwsim.devices.power), unless one of them is changed too.
+    With another number of cores, or another board's power, the clocks under load follow (hwsim.devices.power), unless
+    one of them is changed too.
 
     The device remembers the one it was changed from, whose mappings it tries too. Raises InputError as `new_values`,
     and for a value that the device cannot have.
@@ -155,8 +156,10 @@ def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
         allowed = number_text(first["type"], first.get("ctx", {}))
         reason = f"allowed: {allowed}" if allowed else f"{first['msg']}; take another value"
         raise InputError(f"{device.name} with {where}{shown}; {reason}") from None
-    if not any(fnmatchcase(path, pattern) for path in values for pattern in LOADED_CLOCKS):
-        variant = at_cores(variant, device.cores)
+    if any(fnmatchcase(path, pattern) for path in values for pattern in LOADED_CLOCKS):
+        variant._origin = replace(variant._origin, measured=None)
+    else:
+        variant = with_clocks_of(variant, device)
     variant._evidence.update(dict.fromkeys(values, CHANGED))
     variant._origin = replace(variant._origin, changed_from=device)
     return variant

@@ -14,8 +14,22 @@ from hwsim.devices.query import without_native
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
+GIGA = 1e9
+USUAL_GIGABYTES = 600  # a second: an example of a rate
 SLOW_MHZ = 10.0  # hardly the clock of a chip, and a likely slip for GHz
-GIGABYTES = "600 GB/s is 6.0e+11"
+
+
+def slip_of(key: str, number: float, is_too_large: bool) -> str:
+    """What is likely meant by a number of a device file that is out of range, in words; "" where nothing is known."""
+    if is_too_large:
+        is_capacity = key == "capacity_bytes"
+        return " bytes (more than any chip has; a larger number is likely a slip of the unit)" if is_capacity else ""
+    is_rate = key.endswith("bytes_per_second") and number > 0
+    return f"; {_as_gigabytes(number)}" if is_rate else ""
+
+
+def _as_gigabytes(number: float) -> str:
+    return f"{number:g} GB/s is {number * GIGA:.1e}"
 
 
 def notes_on(device: Device) -> list[str]:
@@ -59,7 +73,7 @@ def _shared_rates(device: Device) -> Iterator[str]:
         if shared is not None and shared.bytes_per_second < device.clock_mhz * 1e6:
             yield (
                 f"{path}.bytes_per_second is {shared.bytes_per_second:g}, less than one byte in a cycle of the whole "
-                f"chip; {GIGABYTES}"
+                f"chip; {_as_gigabytes(USUAL_GIGABYTES)}"
             )
 
 

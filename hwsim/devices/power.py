@@ -9,8 +9,8 @@ other limits, with another number of cores, and under a slower instruction.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from functools import cache
-from math import inf
 from typing import TYPE_CHECKING, Literal
 
 import yaml
@@ -91,73 +91,106 @@ def by_reference(clocks: Mapping[str, float], format: str, nominal_mhz: float) -
 
     clocks: under one load, by format. Rounded to whole MHz, as the clocks that it stands beside.
     """
+    power = _power_in(clocks, format, nominal_mhz)
+    return None if power is None else float(round(clock_at(power, nominal_mhz)))
+
+
+def _power_in(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> float | None:
+    """The `power_at` that a load leaves a format: at its own clock, else by the joules of its cycle beside a 16-bit
+    format's. None without a reference.
+    """
+    if format in clocks:
+        return power_at(clocks[format], nominal_mhz)
     reference = next((name for name in REFERENCES if name in clocks), None)
     if reference is None:
         return None
     table = busy_cycles()
-    power = power_at(clocks[reference], nominal_mhz) * table.joules(reference) / table.joules(format)
-    return float(round(clock_at(power, nominal_mhz)))
+    return power_at(clocks[reference], nominal_mhz) * table.joules(reference) / table.joules(format)
 
 
 def at_power(device: Device, watts: float) -> Device:
-    """The device with a board that may draw `watts`: its clocks under load are those that such a limit leaves.
+    """The device with a board that is held to `watts`: its clocks under load are those that such a limit leaves.
 
     Raises UnsupportedError where the device file has no board power or no clock under load, InputError for a limit that
-    what flows whatever runs exceeds.
+    what flows whatever runs exceeds, or that exceeds the board's own.
     """
     board = device.board_power
-    if board is None or (device.power_limit is None and not device.sustained_clock_mhz):
+    if board is None or not _has_clocks(device):
         raise UnsupportedError(
             f"power_limit_w: {device.name}'s file has no board power, or no clock under load, to start from; give "
             "clock_mhz"
         )
-    if not board.static_watts < watts < inf:
+    if not board.static_watts < watts <= board.watts:
         raise InputError(
-            f"power_limit_w = {watts:g}: {device.name} draws {board.static_watts:g} W whatever runs; "
-            "allowed: more, and finite"
+            f"power_limit_w = {watts:g}: {device.name} draws {board.static_watts:g} W whatever runs, and its board "
+            f"{board.watts:g} W at most; allowed: more than the first, at most the second (board_power.watts, which a "
+            "study may change)"
         )
-    share = (watts - board.static_watts) / (board.watts - board.static_watts)
-    board_at_watts = board.model_copy(update={"watts": watts})
-    at_limit: Device = device.model_copy(update=_clocks_at(device, share) | {"board_power": board_at_watts})
-    at_limit._asked_mhz = device.asked_mhz
+    limited = device.model_copy(update={"board_power": board.model_copy(update={"watts": watts})})
+    at_limit = with_clocks_of(limited, device)
     at_limit._asked_watts = watts
     return at_limit
 
 
-def at_cores(device: Device, cores_before: int) -> Device:
-    """A device whose clocks under load were measured with `cores_before` cores, with those that its own cores leave.
+def with_clocks_of(variant: Device, before: Device) -> Device:
+    """A variant of `before` with the clocks under load that its own number of cores and its board's power leave.
 
-    The limit stays, and so does what flows whatever runs: each core may draw more where there are fewer. The same
-    object for the same number of cores, and where the file has no clock under load.
+    What flows whatever runs stays, and each core may draw more where there are fewer, or where the board may. The
+    clocks follow from the measured ones, and so do not depend on the changes in between. Raises InputError where they
+    were measured under a limit that what flows whatever runs exceeds.
     """
-    if device.cores == cores_before or not (device.sustained_clock_mhz or device.power_limit):
-        return device
-    of_cores: Device = device.model_copy(update=_clocks_at(device, cores_before / device.cores))
-    of_cores._asked_mhz, of_cores._asked_watts = device.asked_mhz, device.asked_watts
-    return of_cores
+    measured = before.measured
+    with_clocks: Device = variant.model_copy(update=_clocks_of(variant, before, measured))
+    with_clocks._origin = replace(variant._origin, measured=measured)
+    return with_clocks
 
 
-def _clocks_at(device: Device, share: float) -> dict[str, object]:
-    """The fields of the clocks under load where a core may draw `share` of the power that it draws at the device's."""
+def _has_clocks(device: Device) -> bool:
+    return bool(device.sustained_clock_mhz) or device.power_limit is not None
+
+
+def _clocks_of(variant: Device, before: Device, measured: Device) -> dict[str, object]:
+    """The fields of the clocks under load of a variant of `before`; none where no clock changes."""
+    is_as_before = (variant.cores, variant.board_power) == (before.cores, before.board_power)
+    if is_as_before or not _has_clocks(measured):
+        return {}
+    share = measured.cores / variant.cores
+    board, board_before = variant.board_power, measured.board_power
+    if board is not None and board_before is not None:
+        static_watts = board.static_watts
+        if static_watts >= board_before.watts:
+            raise InputError(
+                f"{variant.name} with board_power.static_watts = {static_watts:g}: its clocks under load were measured "
+                f"at {board_before.watts:g} W; allowed: less"
+            )
+        share *= (board.watts - static_watts) / (board_before.watts - static_watts)
+    return _clocks_at(variant, measured, share)
+
+
+def _clocks_at(variant: Device, measured: Device, share: float) -> dict[str, object]:
+    """The fields of the clocks under load where a core may draw `share` of the power that it draws at the measured
+    ones.
+    """
 
     def scaled(clocks: Mapping[str, float], unslowed: Container[str] = ()) -> dict[str, float]:
         """Clocks at that power. unslowed: formats with clocks of their own, which a stage does not slow."""
-        others = [name for name in device.native if name not in unslowed]
+        others = [name for name in variant.native if name not in unslowed]
         names = clocks if DEFAULT in clocks else dict.fromkeys((*clocks, *others))
-        nominal, scaled_mhz = device.clock_mhz, {}
-        for name in names:
-            mhz = clocks[name] if name in clocks else by_reference(clocks, name, nominal)
-            if mhz is not None:
-                left = clock_at(share * power_at(mhz, nominal), nominal)
-                scaled_mhz[name] = max(float(round(left)), LEAST_MHZ)
-        return scaled_mhz
+        nominal = variant.clock_mhz
+        powers = {name: _power_in(clocks, name, nominal) for name in names}
+        return {
+            name: max(float(round(clock_at(share * power, nominal))), LEAST_MHZ)
+            for name, power in powers.items()
+            if power is not None
+        }
 
-    def of(stage: PowerStage) -> dict[str, object]:
-        return {"clock_mhz": scaled(stage.clock_mhz, device.sustained_clock_mhz)}
+    def of(measured_stage: PowerStage) -> dict[str, object]:
+        return {"clock_mhz": scaled(measured_stage.clock_mhz, measured.sustained_clock_mhz)}
 
-    limit = device.power_limit
-    if limit is not None:
-        limit = limit.model_copy(update=of(limit))
-        if limit.later is not None:
-            limit = limit.model_copy(update={"later": limit.later.model_copy(update=of(limit.later))})
-    return {"sustained_clock_mhz": scaled(device.sustained_clock_mhz), "power_limit": limit}
+    limit, measured_limit = variant.power_limit, measured.power_limit
+    if limit is not None and measured_limit is not None:
+        limit = limit.model_copy(update=of(measured_limit))
+        if limit.later is not None and measured_limit.later is not None:
+            later = limit.later.model_copy(update=of(measured_limit.later))
+            limit = limit.model_copy(update={"later": later})
+    return {"sustained_clock_mhz": scaled(measured.sustained_clock_mhz), "power_limit": limit}

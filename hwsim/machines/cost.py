@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,6 @@ _TAIL, _GM_TILE = COST_COLUMNS.index("tail"), COST_COLUMNS.index("gm_tile")
 Free = Callable[[Instr, str | None], bool]
 FLOW_BYTES_LIMIT = 1 << 30  # bytes of one instruction of one core: the engine's 64-bit bound
 RATE_LIMIT = 1 << 44
-WORD_BYTES = 4  # of the additions that stand for arithmetic in software
 
 
 @lru_cache(maxsize=4096)
@@ -311,22 +310,16 @@ def _requests(scope: Scope, tile: GlobalTile, request_bytes: int) -> int:
 def _vector(scope: Scope, index: int, instr: Instr) -> Cost:
     vector = scope.device.vector
     opcodes = scope.timed_as(instr)
-    in_software: Mapping[Any, int] = {} if vector is None else vector.software
     if vector is None or not vector.does(opcodes):
         raise ProgramError(f"{scope.place(index, instr)}: the vector unit of {scope.device.name} has no {instr.opcode}")
     target, tiles = instr.writes[0], (*instr.writes, *instr.reads)
     widest, elements = max(scope.bits(tile) for tile in tiles), max(tile.rows * tile.cols for tile in tiles)
-    software = [in_software.get(f"{instr.opcode}.{scope.format(tile)}", 0) for tile in tiles]
-    if any(software):
-        repeats, each = -(-elements * WORD_BYTES // vector.repeat_bytes), exact(vector.time_of("add") or 0)
-        addition = ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
-        return Cost(instr.repeat * max(software) * addition)
-    repeats = -(-elements * widest // (8 * vector.repeat_bytes))
+    widens = "cast" in opcodes and scope.bits(target) > scope.bits(instr.operand("source"))
+    formats = map(scope.format, tiles)
     occupancy = 0
-    for opcode in opcodes:
-        widens = opcode == "cast" and scope.bits(target) > scope.bits(instr.operand("source"))
-        each = exact((vector.time_of("widen") if widens else None) or vector.time_of(opcode) or 0)
-        occupancy += ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator)
+    for times, bits, cycles in vector.steps_of(instr.opcode, formats, widest, timed_as=opcodes, widens=widens):
+        repeats, each = -(-elements * bits // (8 * vector.repeat_bytes)), exact(cycles)
+        occupancy += times * (ticks(vector.overhead_cycles) + _covering(repeats * each.numerator, each.denominator))
     return Cost(instr.repeat * occupancy)
 
 

@@ -229,11 +229,24 @@ def seconds(timing: Timing, device: Device, *, launch_overhead: bool = False) ->
     Raises UnsupportedError when the device file does not give that time.
     """
     time = timing.cycles / (device.clock_mhz * 1e6)
-    if not launch_overhead:
-        return time
+    return time + launch_seconds(timing, device) if launch_overhead else time
+
+
+def moved_bytes(traffic_bytes: Mapping[str, int], memory: str) -> int:
+    """The bytes read and written of "L2" or "HBM". traffic_bytes: as of `Timing`."""
+    return sum(traffic_bytes.get(f"{memory} {way}", 0) for way in ("read", "write"))
+
+
+def launch_seconds(timing: Timing, device: Device) -> float:
+    """The seconds of launching every kernel of a timed program. Raises as `launch_us`."""
+    return sum(kernel.cores > 0 for kernel in timing.kernels) * launch_us(device) * 1e-6
+
+
+def launch_us(device: Device) -> float:
+    """The microseconds of launching one kernel. Raises UnsupportedError when the device file does not give them."""
     if device.launch_overhead_us is None:
-        raise UnsupportedError(f"device {device.name} has no launch_overhead_us")
-    return time + sum(kernel.cores > 0 for kernel in timing.kernels) * device.launch_overhead_us * 1e-6
+        raise UnsupportedError(f"device {device.name}: its file has no launch_overhead_us; leave launch_overhead out")
+    return device.launch_overhead_us
 
 
 def _write_back(dirty: int, waiting: int, device: Device) -> KernelTime:

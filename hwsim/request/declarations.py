@@ -308,7 +308,7 @@ MACHINE = (
         "power_limit_w",
         NUMBER,
         None,
-        "power that the board may draw: the clock under load follows from it, in place of the board's own limit",
+        "power that the board may draw, at most its own limit: the clock under load follows from it",
         unit="W",
         default_text="the board's own",
         brief=CLOCK_BRIEF,

@@ -146,8 +146,8 @@ class RunOptions(TypedDict, total=False):
     #: load, else the file's)
     clock_mhz: float | None
 
-    #: power that the board may draw: the clock under load follows from it, in place of the board's own limit (default:
-    #: the board's own)
+    #: power that the board may draw, at most its own limit: the clock under load follows from it (default: the board's
+    #: own)
     power_limit_w: float | None
 
     #: seconds include the device's launch overhead of every kernel

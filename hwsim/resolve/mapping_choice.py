@@ -5,7 +5,7 @@ The module connects dataflows with mixed plans and with steps common to all data
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,15 @@ def estimated_slices(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> 
     return dataflow(device).split_k(_laid_out(gemm, values), device, values)
 
 
+def slices_that_run(gemm: Gemm, counts: Iterable[int]) -> tuple[int, ...]:
+    """The numbers of slices of K that run where these are asked for, each once, in this order.
+
+    Slices are whole multiples, so several numbers may run as one. gemm: its schedule does not cut K.
+    """
+    k = parts_of_k.longest(gemm).problem.k if parts_of_k.is_in_parts(gemm) else gemm.problem.k
+    return tuple(dict.fromkeys(gemm.schedule.with_slices_of(k, count).split_k for count in counts))
+
+
 def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
     """The record with its mapping. options: as given by a user; split_k and the layouts change the record itself.
 
@@ -138,31 +147,34 @@ def _laid_out(gemm: Gemm, values: dict[str, Any]) -> Gemm:
 
 
 def _cut(gemm: Gemm, device: Device, slices: int | str, values: Mapping[str, Any]) -> Gemm:
-    """The record with split-K into this number of slices ("auto": the number with the least estimated time)."""
-    schedule = gemm.schedule
-    is_split = schedule.split_k != 1 or schedule.slice_k is not None
-    is_same = slices == schedule.split_k or (
-        slices != AUTO and schedule == schedule.with_slices_of(gemm.problem.k, int(slices))
-    )
-    if is_split and not is_same:
-        raise InputError(f"split_k = {slices!r}, but the schedule says how K is cut; leave one out")
+    """The record with split-K into this number of slices ("auto": the number with the least estimated time).
+
+    A schedule that cuts K already keeps its slices. Raises InputError where another number of them is asked for, and
+    for more slices than K has multiples.
+    """
+    schedule, k = gemm.schedule, gemm.problem.k
+    multiple = schedule.slice_multiple or SLICE_MULTIPLE
+    most = -(-k // multiple)
+    if isinstance(slices, int) and schedule.slice_k is None:
+        if slices > most:
+            has = f"{most} slice{'s' if most > 1 else ''} of {multiple}"
+            raise InputError(f"split_k = {slices}: K = {k} has {has}; allowed: at most {most}")
+        slices = schedule.with_slices_of(k, slices).split_k
+    if schedule.split_k != 1 or schedule.slice_k is not None:
+        running = len(schedule.slice_lengths(k))
+        if slices != running:
+            raise InputError(
+                f"split_k = {slices!r}, but the schedule says how K is cut (slices: {running}); leave one out"
+            )
+        return replace(gemm, decisions=(*gemm.decisions, Decision("split_k", str(running), "user")))
     if slices == AUTO:
         best = dataflow(device).split_k(gemm, device, values)
-        count = 1 if best is None else best.slices
-        share = 1.0 if best is None else best.share
-        decision = Decision(
-            "split_k", str(count), "estimate", "assumption", f"{share:.0%} of the estimated time of K in one piece"
-        )
+        cut = schedule.with_slices_of(k, 1 if best is None else best.slices)
+        why = f"{1.0 if best is None else best.share:.0%} of the estimated time of K in one piece"
+        decision = Decision("split_k", str(cut.split_k), "estimate", "assumption", why)
     else:
-        count = int(slices)
-        decision = Decision("split_k", str(count), "user")
-    multiple, k = schedule.slice_multiple or SLICE_MULTIPLE, gemm.problem.k
-    most = -(-k // multiple)
-    if count > most:
-        has = f"{most} slice{'s' if most > 1 else ''} of {multiple}"
-        raise InputError(f"split_k = {count}: K = {k} has {has}; allowed: at most {most}")
-    cut = schedule.with_slices_of(k, count)
-    decision = replace(decision, value=str(cut.split_k))
+        cut = schedule.with_slices_of(k, int(slices))
+        decision = Decision("split_k", str(cut.split_k), "user")
     return replace(gemm, schedule=cut, decisions=(*gemm.decisions, decision))
 
 

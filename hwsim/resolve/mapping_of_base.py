@@ -28,12 +28,14 @@ OF_BASE = Decision(
 
 def base_of(device: Device) -> Device | None:
     """The device whose numbers were changed, at the clock or power limit that was asked for; None for one as its file
-    has it.
+    has it. Its board keeps its own limit where that is lower.
     """
     base = device.changed_from
     if base is not None and device.asked_mhz is not None:
         return at_clock(base, device.asked_mhz)
-    return base if base is None or device.asked_watts is None else at_power(base, device.asked_watts)
+    if base is None or base.board_power is None or device.asked_watts is None:
+        return base
+    return at_power(base, min(device.asked_watts, base.board_power.watts))
 
 
 def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:
@@ -68,9 +70,8 @@ def faster_of(
 
 def _seconds(gemm: Gemm, device: Device, state: TimedState) -> float:
     """The seconds of a mapped record's program."""
-    launch_us = device.launch_overhead_us if state.launches else None
-    launches = len(program_of(gemm, device, is_checked=False).kernels) if launch_us else 0
-    return cost_of(gemm, device, l2=state.l2).seconds + launches * (launch_us or 0.0) * 1e-6
+    has_launches = state.launches and device.launch_overhead_us is not None
+    return cost_of(gemm, device, l2=state.l2, launch_overhead=has_launches).seconds
 
 
 def _has_same_instructions(gemm: Gemm, device: Device, base: Device) -> bool:

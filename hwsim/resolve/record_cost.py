@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """Predicted cost: core clock cycles, and seconds without launches. hbm_bytes: read and written. facts: the
+    """Predicted cost: core clock cycles, and their seconds. hbm_bytes: read and written. facts: the
     mapping's, by name. timed_instructions: that the timing machine stepped through, of one core of each kernel.
     """
 
@@ -34,8 +34,8 @@ class PlanCost:
     timed_instructions: int = 0
 
 
-def cost_of(gemm: Gemm, chip: Device, *, l2: str = DEFAULT) -> PlanCost:
-    """The cost of a mapped record. l2: as in `under_load`.
+def cost_of(gemm: Gemm, chip: Device, *, l2: str = DEFAULT, launch_overhead: bool = False) -> PlanCost:
+    """The cost of a mapped record. l2: as in `under_load`. launch_overhead: as of `timing.seconds`.
 
     Raises UnsupportedError where the device has no times for it.
     """
@@ -45,5 +45,10 @@ def cost_of(gemm: Gemm, chip: Device, *, l2: str = DEFAULT) -> PlanCost:
         raise UnsupportedError(reason)
     facts = facts_of(gemm, chip)
     loaded, timed = under_load(program, chip, str(facts.get("unit", "")), l2=l2)
-    moved = sum(timed.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
-    return PlanCost(timed.cycles, timing.seconds(timed, loaded), moved, facts, executed(program).longest)
+    return PlanCost(
+        timed.cycles,
+        timing.seconds(timed, loaded, launch_overhead=launch_overhead),
+        timing.moved_bytes(timed.traffic_bytes, "HBM"),
+        facts,
+        executed(program).longest,
+    )

@@ -16,14 +16,14 @@ from hwsim.dataflows.options import AUTO, SPLIT_K
 from hwsim.errors import UnsupportedError
 from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Decision, Gemm
-from hwsim.resolve.mapping_choice import estimated_slices
+from hwsim.resolve.mapping_choice import estimated_slices, slices_that_run
 from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.record_cost import cost_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
-MOST_TIMED = 3  # numbers of slices beside one piece: their estimates are the least
+MOST_TIMED = 3  # numbers of slices that run, beside one piece: their estimates are the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ def fastest_slices(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Sl
     if estimate is None:
         return None
     seconds: dict[int, float] = {}
-    for wanted in (1, *[count for count in estimate.counts or (estimate.slices,) if count > 1][:MOST_TIMED]):
+    running = slices_that_run(gemm, estimate.counts or (estimate.slices,))
+    for wanted in (1, *[count for count in running if count > 1][:MOST_TIMED]):
         try:
             cut = searched(gemm, device, {**options, SPLIT_K.name: wanted})
             seconds[cut.schedule.split_k] = cost_of(cut, device).seconds

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hwsim.dataflows import parts_of_k
 from hwsim.dataflows.instructions import Instructions
 from hwsim.dataflows.options import INSTRUCTION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
+from hwsim.resolve.mapping_choice import slices_that_run
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -35,7 +35,7 @@ def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Collecti
     if keeps_order:
         others.pop(SPLIT_K.name, None)
     if SPLIT_K.name in others:
-        others[SPLIT_K.name] = _slices_that_run(gemm, others[SPLIT_K.name])
+        others[SPLIT_K.name] = slices_that_run(gemm, others[SPLIT_K.name])
     for name in fixed:
         others.pop(name, None)
     if INSTRUCTION.name not in fixed and any(option.name == INSTRUCTION.name for option in flow.options):
@@ -43,9 +43,3 @@ def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Collecti
         if len(families) > 1:
             others[INSTRUCTION.name] = (None, *families)
     return SearchSpace([tile.to_dict() for tile in flow.tiles(gemm, chip)], others)
-
-
-def _slices_that_run(gemm: Gemm, counts: Sequence[int]) -> tuple[int, ...]:
-    """The numbers of slices of K that run where these are asked for, each once."""
-    k = parts_of_k.longest(gemm).problem.k if parts_of_k.is_in_parts(gemm) else gemm.problem.k
-    return tuple(dict.fromkeys(gemm.schedule.with_slices_of(k, count).split_k for count in counts))

@@ -23,6 +23,7 @@ from hwsim.devices.numbers import changed_instructions, with_numbers
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.host.processes import WorkerGroup
 from hwsim.libraries.notices import OF_LIBRARY
+from hwsim.machines.timing import moved_bytes
 from hwsim.result import Result
 from hwsim.schemes import Scheme
 from hwsim.studies.sweep_journal import SweepJournal
@@ -120,7 +121,7 @@ def _hbm_bytes(result: Result) -> int | None:
     """Bytes from and to DRAM; None where nothing was timed, or the device has none."""
     if result.times.chip is None or result.times.chip.hbm is None:
         return None
-    return sum(result.traffic_bytes.get(f"HBM {way}", 0) for way in ("read", "write"))
+    return moved_bytes(result.traffic_bytes, "HBM")
 
 
 def _of_library(result: Result) -> list[str]:

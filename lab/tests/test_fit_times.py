@@ -63,3 +63,25 @@ def test_each_part_is_told_by_the_others(tool: ModuleType, monkeypatch: pytest.M
     assert set(part) == set(range(tool.PARTS))
     assert tool.held_out_errors(gemms, tool.PARTS) == pytest.approx([0.1] * len(gemms))
     assert np.isnan(tool.held_out_errors(gemms, 0)).all()
+
+
+def test_ramps_cover_what_was_recorded_in_equal_shares(tool: ModuleType) -> None:
+    """Each begins where the one before ends; a number with one value that nearly all GEMMs have gets none."""
+    values = np.arange(101.0) ** 2
+    found = tool.ramps(3, tool.RAMP, values)
+    ends = np.quantile(values, np.linspace(0, 1, tool.RAMPS + 1))
+    assert [(place, kind) for place, kind, *_ in found] == [(3, tool.RAMP)] * tool.RAMPS
+    assert [low for _, _, low, _ in found] == pytest.approx(ends[:-1])
+    assert [low + 1 / scale for _, _, low, scale in found] == pytest.approx(ends[1:])
+    assert tool.ramps(3, tool.RAMP, np.array([0.0] * 99 + [1.0])) == []
+
+
+def test_calls_are_kept_by_their_doubt(tool: ModuleType) -> None:
+    """Those without any are kept only as plain ones; none is kept twice."""
+    spec = importlib.util.spec_from_file_location("doubtful_calls", TOOL.with_name("doubtful_calls.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    calls = [{"m": number} for number in range(40)]
+    listed = [call["m"] for call in module.kept(calls, np.array([0.0, 0.1] * 20), 15, 10, seed=1)]
+    assert len(set(listed)) == 25 and sum(number % 2 for number in listed) >= 15

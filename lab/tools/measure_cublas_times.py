@@ -4,6 +4,7 @@ r"""Measure what PyTorch's GEMMs take on a GPU: microseconds and kernels of draw
     python lab/tools/measure_cublas_times.py --draw blind --seed 2 --count 400 --out $OUT/blind.json
     python lab/tools/measure_cublas_times.py --draw models --seed 3 --count 4000 --groups batch:3,ragged:2 \
         --places 3 --series-alone --out $OUT/more.json
+    python lab/tools/measure_cublas_times.py --calls calls.json --reductions default --out $OUT/listed.json
 
 It needs PyTorch with CUDA and nothing of hwsim. Calls are drawn from SHARES in a random order, so that a part of them
 is a sample too. A file that exists is continued; --seconds ends a run. A call has:
@@ -16,7 +17,8 @@ is a sample too. A file that exists is continued; --seconds ends a run. A call h
 * `kernels`: names in order, by PyTorch's profiler. `clock_mhz`, `watts`: by NVML after the series, where it is there.
 
 --reductions default leaves PyTorch's reduced-precision reductions on. --groups draws from these of SHARES alone, with
-other shares where it names them. --draw models takes the layers of record/layers.csv that are none of a blind set.
+other shares where it names them; `narrow` is in no draw unless it is named. --draw models takes the layers of
+record/layers.csv that are none of a blind set. --calls takes a list of library/doubtful_calls.py in place of a draw.
 
 `launches`: microseconds of a GEMM of 16 x 16 x 16 (int8: 32 x 16 x 16) of each kind in a series.
 """
@@ -218,6 +220,14 @@ def any_shape(rng: random.Random, _: tuple[tuple[int, int], ...]) -> Call:
     }
 
 
+def narrow(rng: random.Random, _: tuple[tuple[int, int], ...]) -> Call:
+    few, many, k = log_uniform(rng, 1, 8), log_uniform(rng, 1, 32768), log_uniform(rng, 1, 16384)
+    m, n = rng.choice([(few, many), (many, few)])
+    kind = rng.choice([half(rng), half(rng), "tf32>fp32", "fp32>fp32", "fp64>fp64"]) + rng.choice(["", "", "+bias"])
+    layouts = {"a_layout": rng.choice(["rows", "rows", "columns"]), "b_layout": rng.choice(["rows", "columns"])}
+    return {"kind": kind, "m": m, "n": n, "k": k, **layouts}
+
+
 def extreme(rng: random.Random, _: tuple[tuple[int, int], ...]) -> Call:
     kind, form = (
         rng.choice([half(rng), half(rng), "fp32>fp32", "tf32>fp32"]),
@@ -240,7 +250,7 @@ def extreme(rng: random.Random, _: tuple[tuple[int, int], ...]) -> Call:
 
 OF_GROUP = {
     "prefill": prefill, "decode": decode, "batch": batch, "ragged": ragged, "columns": columns, "bias": bias,
-    "random": any_shape, "extreme": extreme,
+    "random": any_shape, "extreme": extreme, "narrow": narrow,
 }  # fmt: skip
 
 
@@ -262,6 +272,16 @@ def is_feasible(call: Call) -> bool:
     products = call["batch"] * call["m"] * call["n"] * call["k"]
     most = MOST_PRODUCTS_OF.get(call["kind"].split(">")[0], MOST_PRODUCTS)
     return products <= most and operand_bytes(call) <= MOST_BYTES
+
+
+def draw(name: str, seed: int, count: int, shares: Mapping[str, float] = SHARES) -> list[Call]:
+    """So many calls that fit into a GPU."""
+    rng, layers, calls = random.Random(f"{name}{seed}"), layers_of(name), []
+    while len(calls) < count:
+        call = drawn(rng, layers, shares)
+        if is_feasible(call):
+            calls.append(call)
+    return calls
 
 
 def kernel_names(torch: Any, works: list[Work]) -> list[list[str]]:
@@ -294,7 +314,8 @@ class Gpu:
             import pynvml
 
             pynvml.nvmlInit()
-            self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+            uuid = f"GPU-{torch.cuda.get_device_properties().uuid}"  # NVML counts GPUs that are hidden from CUDA, too
+            self.nvml, self.handle = pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
         except Exception:
             self.nvml = None
 
@@ -409,8 +430,10 @@ def clone(values: Tensor) -> Tensor:
 def main() -> int:
     """Measure, and write what came out so far when the time is up. The exit code: 2 where calls are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draw", choices=[*LAYERS, MODELS], required=True)
-    parser.add_argument("--seed", type=int, required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--draw", choices=[*LAYERS, MODELS])
+    source.add_argument("--calls", type=Path, help="a JSON list of calls, in place of a draw")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400)
@@ -419,12 +442,11 @@ def main() -> int:
     parser.add_argument("--places", type=int, default=1, help="of operands at which each call is timed")
     parser.add_argument("--series-alone", action="store_true", help="time no call with cold operands")
     arguments = parser.parse_args()
-    start, rng, calls = time.time(), random.Random(f"{arguments.draw}{arguments.seed}"), []
-    layers = layers_of(arguments.draw)
-    while len(calls) < arguments.count:
-        call = drawn(rng, layers, arguments.groups)
-        if is_feasible(call):
-            calls.append(call)
+    start = time.time()
+    if arguments.calls:
+        calls = json.loads(arguments.calls.read_text())
+    else:
+        calls = draw(arguments.draw, arguments.seed, arguments.count, arguments.groups)
     gpu = Gpu(arguments.reductions == "default")
     torch = gpu.torch
     done: Call = json.loads(arguments.out.read_text()) if arguments.out.exists() else {"launches": {}, "entries": []}
@@ -436,7 +458,7 @@ def main() -> int:
         torch.cuda.synchronize()
         done["launches"][kind] = round(gpu.microseconds([work], MANY_COPIES), 4)
     done |= {
-        "draw": arguments.draw, "seed": arguments.seed, "device": torch.cuda.get_device_name(),
+        "draw": arguments.draw or arguments.calls.name, "seed": arguments.seed, "device": torch.cuda.get_device_name(),
         "torch": torch.__version__, "cuda": torch.version.cuda,
         "reduced_precision_reductions": arguments.reductions == "default",
     }  # fmt: skip

@@ -9,18 +9,24 @@ from typing import Any
 import pytest
 
 from hwsim.dataflows.davinci import separated
+from hwsim.dataflows.elementwise import lower_pass
 from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.operand_passes import split_pass
 from hwsim.dataflows.registry import dataflow, dataflows
 from hwsim.dataflows.tiled import dataflow as tiled
 from hwsim.dataflows.tiled import parts, split
 from hwsim.dataflows.tiled.choice import widest
-from hwsim.dataflows.tiled.estimate import lane_time
+from hwsim.dataflows.tiled.estimate import _split_time, lanes_time
 from hwsim.dataflows.tiled.partition import Partition
 from hwsim.dataflows.tiled.program import blocking_of, mapping_of
 from hwsim.dataflows.tiled.storage import recorded_orders
-from hwsim.devices import instruction_for, load
+from hwsim.devices import changed, instruction_for, load
+from hwsim.devices.model import VectorModel
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.plan import Piece
 from hwsim.gemm.problem import Problem
+from hwsim.machines import timing
+from hwsim.program.ir import GlobalArray, Program
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
@@ -73,14 +79,41 @@ def test_the_widest_operand() -> None:
     assert widest([kernel]) == 32  # type: ignore[list-item]
 
 
+def lanes(cycles: dict[str, float], **numbers: Any) -> VectorModel:
+    given = {"engine": "V", "memory": "RF", "repeat_bytes": 128, "overhead_cycles": 0, "cycles_per_repeat": cycles}
+    return VectorModel.model_validate(given | numbers)
+
+
 def test_lanes_take_the_time_of_the_operation_and_a_cycle_where_the_file_has_none() -> None:
-    known = {"cast": 4.0, "widen": 2.0, "add": 1.5}
-    vector = SimpleNamespace(time_of=known.get)
-    times = [lane_time(vector, "cast"), lane_time(vector, "cast", widens=True), lane_time(vector, "add")]  # type: ignore[arg-type]
-    assert times == [4, 2, 1.5]
-    assert lane_time(vector, "scale") == 1  # type: ignore[arg-type]
-    known.pop("widen")
-    assert lane_time(vector, "cast", widens=True) == 4  # type: ignore[arg-type]
+    """32 elements of fp32 fill a repeat."""
+    vector = lanes({"cast": 4.0, "widen": 2.0, "add": 1.5})
+    narrow, wide = ("bf16", "fp32"), ("fp32", "bf16")
+    assert [32 * lanes_time(vector, "cast", formats, 64) for formats in (narrow, wide)] == [4, 2]
+    assert [32 * lanes_time(vector, name, ("fp32",), 64) for name in ("add", "scale")] == [1.5, 1]
+    assert 32 * lanes_time(lanes({"cast": 4.0}), "cast", wide, 64) == 4
+
+
+def test_lanes_take_an_overhead_for_each_instruction_and_additions_for_arithmetic_in_software() -> None:
+    vector = lanes({"add": 2.0}, overhead_cycles=16, software={"sub.fp64": 10})
+    assert 64 * lanes_time(vector, "add", ("fp32",), 64) == 16 + 2 * 2
+    assert 64 * lanes_time(vector, "sub", ("fp64",), 64) == 10 * (16 + 2 * 2)
+    assert 64 * lanes_time(vector, "sub", ("fp32",), 64) == 16 + 2 * 1
+
+
+def test_an_estimate_counts_the_instructions_of_a_split() -> None:
+    """Of all that split_ops emits: as long as the timing machine takes for them, on lanes with an overhead."""
+    chip = changed(load("a100"), {"vector.overhead_cycles": 5, "engines.FMA.sync_cycles": 0})
+    pieces, rows, cols = (Piece("bf16"), Piece("fp16", scale_exponent=11), Piece("bf16")), 216, 256
+    source = GlobalArray("A", rows, cols, "fp32")
+    made = [GlobalArray(f"P{i}", rows, cols, piece.format) for i, piece in enumerate(pieces)]
+    kernel = lower_pass(split_pass("split", source, list(zip(pieces, made, strict=True))), chip)
+    casts = {tile.rows * tile.cols for instr in kernel.instrs() if instr.opcode == "cast" for tile in instr.writes}
+    [elements] = casts
+    numbered = [SimpleNamespace(number=i) for i in range(len(pieces))]
+    operand = SimpleNamespace(raw=source, rules=pieces, pieces=numbered)
+    time = _split_time(chip.vector, operand, elements)  # type: ignore[arg-type]
+    timed = timing.run(Program((source, *made), (kernel,), ("A",), "P0"), chip)
+    assert timed.engines[chip.vector.engine].busy_cycles == time * rows * cols  # type: ignore[union-attr]
 
 
 def test_an_instruction_of_other_formats_is_looked_up() -> None:

@@ -1,5 +1,8 @@
 """Clocks under load that no source has: by the joules of a busy cycle, and by another limit of the board."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 
 import hwsim
@@ -7,7 +10,7 @@ from hwsim import devices
 from hwsim.devices import power
 from hwsim.devices.numbers import with_numbers
 from hwsim.devices.variants import limited_clock, sustained_clock
-from hwsim.errors import InputError, UnsupportedError
+from hwsim.errors import ConfigError, InputError, UnsupportedError
 
 LONG_MS = 1000.0
 
@@ -86,8 +89,8 @@ def test_a_second_drop_comes_later():
 
 def test_a_boards_limit_changes_the_clock_under_load():
     sizes = {"device": "b200", "m": 4096, "n": 4096, "k": 4096, "format": "fp16", "output": "fp16", "exact": False}
-    full, less, more = (hwsim.run(**sizes, power_limit_w=watts) for watts in (None, 750, 1200))
-    assert less.tflops < 0.85 * full.tflops and less.tflops < full.tflops <= more.tflops
+    full, less = (hwsim.run(**sizes, power_limit_w=watts) for watts in (None, 750))
+    assert less.tflops < 0.85 * full.tflops
     assert less.options["power_limit_w"] == less.state["power_limit_w"] == 750
     assert hwsim.run(**sizes, power_limit_w=1000).cycles == full.cycles
 
@@ -104,6 +107,7 @@ def test_at_the_boards_own_limit_the_clocks_are_the_files():
     ("device", "options", "error", "said"),
     [
         ("h200", {"power_limit_w": 100}, InputError, "draws 176 W whatever runs"),
+        ("h200", {"power_limit_w": 701}, InputError, "its board 700 W at most"),
         ("h200", {"power_limit_w": 500, "clock_mhz": 1500}, InputError, "leave one of them out"),
         ("rtx4090", {"power_limit_w": 300}, UnsupportedError, "no clock under load"),
         ("h200", {"power_limit_w": "much"}, InputError, "a number"),
@@ -114,15 +118,81 @@ def test_limits_that_say_nothing_are_refused(device, options, error, said):
         hwsim.run(device=device, m=64, n=64, k=64, exact=False, **options)
 
 
-@pytest.mark.parametrize("device", ["h100", "h200", "b200", "mi300x", "a100", "l40s"])
-def test_the_boards_own_limit_changes_no_clock_and_a_higher_one_slows_none(device):
+WITH_BOARDS = [name for name, _ in devices.names() if devices.load(name).board_power is not None]
+CHANGED_BOARDS = (0.6, 0.85, 1.0, 1.15, 2.0)  # of the file's watts
+
+
+def loaded_clocks(chip):
+    """Clocks under load at once, and where the limit has acted, by format."""
+    return [limited_clock(chip, name, busy_ms) for name in chip.native for busy_ms in (0.0, LONG_MS)]
+
+
+def none_falls(clocks):
+    return all(low <= high for before, after in pairwise(clocks) for low, high in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("device", WITH_BOARDS)
+def test_more_watts_slow_no_clock(device):
+    """More of the board, at its own limit and at one beneath; and a higher limit of each board."""
     chip = devices.load(device)
-    own = chip.board_power.watts
-    limits = [power.at_power(chip, own * share) for share in (0.8, 1.0, 1.2)]
-    for fmt in chip.native:
-        clocks = [limited_clock(limit, fmt, LONG_MS) for limit in limits]
-        assert clocks == sorted(clocks), fmt
-        assert clocks[1] == pytest.approx(limited_clock(chip, fmt, LONG_MS), rel=2e-3), fmt
+    own, static = chip.board_power.watts, chip.board_power.static_watts
+    boards = [with_numbers(chip, {"board_power.watts": own * share}) for share in CHANGED_BOARDS]
+    assert none_falls([loaded_clocks(board) for board in boards])
+    limits = np.linspace(static, own * CHANGED_BOARDS[0], 12)[1:]
+    of_limits = [[loaded_clocks(power.at_power(board, watts)) for watts in limits] for board in boards]
+    for clocks, board in zip(of_limits, boards, strict=True):
+        assert none_falls([*clocks, loaded_clocks(board)])
+        assert clocks == of_limits[0]  # a limit leaves what it leaves, whatever the board could draw
+
+
+@pytest.mark.parametrize("device", WITH_BOARDS)
+def test_a_limit_gives_back_the_clocks_of_the_file(device):
+    """At the board's own limit, on a board of more power, and on a chip of half the cores that may draw half."""
+    chip = devices.load(device)
+    own, static = chip.board_power.watts, chip.board_power.static_watts
+    twice = with_numbers(chip, {"board_power.watts": "2x"})
+    half = with_numbers(with_numbers(chip, {"cores": "0.5x"}), {"hbm.latency_ns": "2x"})
+    for same in (power.at_power(chip, own), power.at_power(twice, own), power.at_power(half, (own + static) / 2)):
+        assert loaded_clocks(same) == loaded_clocks(chip)
+
+
+def test_a_board_of_more_power_makes_a_run_faster_and_a_limit_beneath_it_does_not():
+    sizes = {"device": "h200", "m": 4096, "n": 4096, "k": 4096, "format": "bf16", "exact": False}
+    run, limited = hwsim.run(**sizes), hwsim.run(**sizes, power_limit_w=500)
+    board = {"board_power.watts": 1400}
+    assert run.with_numbers(board).seconds[1] < run.seconds
+    assert limited.with_numbers(board).seconds[1] == limited.seconds
+    with pytest.raises(InputError, match=r"power_limit_w = 500: h200 .* its board 400 W at most"):
+        limited.with_numbers({"board_power.watts": 400})
+    above = hwsim.sweep(
+        {"devices": {"device": "h200", "set": board}, "options": {"format": "bf16", "power_limit_w": 1000}}
+        | {name: sizes[name] for name in "mnk"},
+        jobs=1,
+        cache=False,
+    )
+    assert above.rows[0]["seconds"] < run.seconds  # the mapping of the file's board is tried at that board's own limit
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"board_power.watts": 176}, "static_watts is less than watts"),
+        ({"board_power.static_watts": 800, "board_power.watts": 1000}, "measured at 700 W"),
+    ],
+)
+def test_a_board_without_power_for_work_is_refused(changes, said):
+    with pytest.raises(InputError, match=said):
+        with_numbers(devices.load("h200"), changes)
+
+
+def test_a_file_with_another_board_gives_its_clocks():
+    file = {"schema_version": 1, "name": "mine", "extends": "h200", "source": "NONE; my own", "evidence": "assumption"}
+    with pytest.raises(ConfigError, match=r"got 1400; sustained_clock_mhz and power_limit of the base are of 700.* W"):
+        devices.load(file | {"board_power": {"watts": 1400}})
+    same = devices.load(file | {"board_power": {"watts": 700}})
+    assert same.sustained_clock_mhz == devices.load("h200").sustained_clock_mhz
+    unknown = {"board_power": {"watts": 1400}, "sustained_clock_mhz": None, "power_limit": None}
+    assert not devices.load(file | unknown).sustained_clock_mhz
 
 
 @pytest.mark.parametrize("cores", [100, 198])

@@ -10,6 +10,7 @@ import words
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.relative_to(ROOT).parts)
+MEASURED = ("chip_times", "cublas_model", "cycles", "papers")  # pages of lab/docs
 LINES = 4000
 README_LINES = 120
 
@@ -20,6 +21,14 @@ def test_page_is_plain(page: Path) -> None:
     assert found == [], "\n".join(
         [f"{page.relative_to(ROOT)}: {len(found)} places; {words.__file__} has the rules", *found]
     )
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_was_measured_is_said_in_short_sentences(name: str) -> None:
+    """Of pages with many numbers and dates, which the other rules are not for."""
+    page = words.read((ROOT / "lab" / "docs" / f"{name}.md").read_text(encoding="utf-8"))
+    found = [*words.long_sentences(page), *words.phrases(page)]
+    assert found == [], "\n".join([f"lab/docs/{name}.md: {len(found)} places; {words.__file__} has the rules", *found])
 
 
 def test_pages_are_few_enough() -> None:

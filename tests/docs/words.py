@@ -193,25 +193,33 @@ def cells(row: str) -> list[str]:
     return [cell.strip() for cell in bare.split("|")]
 
 
-def faults(markdown: str) -> list[str]:
-    """Each place that breaks a rule, with its line, in the order of the rules."""
-    page = read(markdown)
-    bare = _blank_comments(markdown)
-    long = [f"{s.line}: {s.words} words: {s.text}" for s in page.sentences if s.words > WORDS]
-    many = [f"{s.line}: {len(s.numbers)} numbers: {s.text}" for s in page.sentences if len(s.numbers) > NUMBERS]
-    wide = [f"{c.line}: {c.words} words in a cell: {c.text}" for c in page.cells if c.words > CELL]
+def long_sentences(page: Page) -> list[str]:
+    """The sentences of too many words, with their lines."""
+    return [f"{s.line}: {s.words} words: {s.text}" for s in page.sentences if s.words > WORDS]
+
+
+def phrases(page: Page) -> list[str]:
+    """The places of `PHRASES`, with their lines."""
     parts = [*page.sentences, *page.cells, *page.headings]
-    phrases = [
+    return [
         f"{part.line}: {phrase!r}: {part.text}"
         for part in parts
         for phrase in PHRASES
         if re.search(rf"\b{phrase}\b", part.text, re.IGNORECASE)
     ]
+
+
+def faults(markdown: str) -> list[str]:
+    """Each place that breaks a rule, with its line, in the order of the rules."""
+    page = read(markdown)
+    bare = _blank_comments(markdown)
+    many = [f"{s.line}: {len(s.numbers)} numbers: {s.text}" for s in page.sentences if len(s.numbers) > NUMBERS]
+    wide = [f"{c.line}: {c.words} words in a cell: {c.text}" for c in page.cells if c.words > CELL]
     dates = [
         f"{number}: a date: {line.strip()}" for number, line in enumerate(bare.splitlines(), 1) if _DATE.search(line)
     ]
     average = [f"{float(page.average):.1f} words a sentence on average"] if page.average > AVERAGE else []
-    return [*long, *many, *wide, *phrases, *dates, *average]
+    return [*long_sentences(page), *many, *wide, *phrases(page), *dates, *average]
 
 
 def _blank_comments(markdown: str) -> str:

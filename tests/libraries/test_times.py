@@ -23,7 +23,7 @@ from hwsim.libraries.cublas.times.factor import unpack as unpack_factor
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import FACTS, QUANTITIES, facts, quantities
-from hwsim.libraries.cublas.times.network import EQUAL, LOGARITHM, MOST, PLAIN, Networks
+from hwsim.libraries.cublas.times.network import EQUAL, LOGARITHM, LOGARITHM_RAMP, MOST, PLAIN, RAMP, Networks
 from hwsim.libraries.cublas.versions import versions
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.times import kernel_seconds, least_of
@@ -246,7 +246,17 @@ def test_networks_take_scaled_numbers_logarithms_and_names(
     assert networks.inputs(np.array([point]))[0] == pytest.approx(inputs)
     plain, logarithm, is_seven = inputs
     each = [gate(gate(plain + more * is_seven) + gate(logarithm)) + 0.25 for more in (0, 10)]
+    assert networks.each_at(point).tolist() == pytest.approx(each)
     assert networks.at(point) == pytest.approx(sum(each) / 2)
+
+
+@pytest.mark.parametrize(("x", "rises"), [(1.0, (0, 0)), (3.0, (0.5, 0.75)), (99.0, (1, 1))])
+def test_a_ramp_rises_once_from_0_to_1(x: float, rises: tuple[float, float]) -> None:
+    """Of 2 to 4, and of logarithms from 0 to log 3 / 0.75."""
+    kinds, shift = np.array([RAMP, LOGARITHM_RAMP], np.uint8), np.array([2, 0], np.float32)
+    scale = np.array([0.5, 0.75 / math.log(3)], np.float32)
+    networks = Networks(np.zeros(2, np.uint8), kinds, shift, scale, (), ())
+    assert networks.inputs(np.array([[x]]))[0] == pytest.approx(rises)
 
 
 def test_networks_are_the_same_packed_and_refuse_other_shapes() -> None:

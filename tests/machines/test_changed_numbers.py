@@ -257,9 +257,9 @@ def test_two_mappings_are_compared_in_the_state_that_the_request_asks_for(monkey
     changed_chip = with_numbers(load("h200"), {"hbm.bytes_per_second": 1e12})
     seen: list[str] = []
 
-    def timed(gemm: Gemm, device: Device, *, l2: str) -> PlanCost:
+    def timed(gemm: Gemm, device: Device, *, l2: str, launch_overhead: bool) -> PlanCost:
         seen.append(l2)
-        return record_cost.cost_of(gemm, device, l2=l2)
+        return record_cost.cost_of(gemm, device, l2=l2, launch_overhead=launch_overhead)
 
     monkeypatch.setattr(mapping_of_base, "cost_of", timed)
     records = {}

@@ -334,7 +334,7 @@ def test_launches_are_time_of_their_own():
     timing = run(program(kernel((sync("M"),)), kernel((sync("V"),))), dev)
     assert seconds(timing, dev) == pytest.approx(22e-6, rel=1e-12)
     assert seconds(timing, dev, launch_overhead=True) == pytest.approx(22e-6 + 2 * 4.5e-6, rel=1e-12)
-    with pytest.raises(UnsupportedError, match="toy has no launch_overhead_us"):
+    with pytest.raises(UnsupportedError, match="toy: its file has no launch_overhead_us"):
         seconds(timing, device(), launch_overhead=True)
 
 

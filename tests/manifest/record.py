@@ -78,24 +78,29 @@ def write(path: Path, rows: Mapping[str, Row], version: str = hwsim.__version__)
 
 
 def accepted() -> tuple[list[dict[str, Any]], dict[str, Row]]:
-    """Entries of changed.yaml, and the values that they stand for: {id: {field: value}}."""
+    """Changes of changed.yaml, and the values that they stand for: {id: {field: value}}."""
     entries = yaml.load(CHANGED.read_text(encoding="utf-8"), LOADER) or []
     values = json.loads(VALUES.read_text(encoding="utf-8")) if VALUES.exists() else {}
     return entries, values
 
 
-def covered(entry: Mapping[str, Any], values: Mapping[str, Row]) -> set[tuple[str, str]]:
-    """The accepted values that an entry of changed.yaml is about: (id of a run, field)."""
-    is_of = re.compile(fnmatch.translate(entry["ids"])).match
+def covered(part: Mapping[str, Any], values: Mapping[str, Row]) -> set[tuple[str, str]]:
+    """The accepted values that a part of a change is about: (id of a run, field). part: {"ids": pattern, "fields"}."""
+    is_of = re.compile(fnmatch.translate(part["ids"])).match
     names = [name for name in values if is_of(name)]
-    return {(name, field) for name in names for field in entry["fields"] if field in values[name]}
+    return {(name, field) for name in names for field in part["fields"] if field in values[name]}
+
+
+def parts_of(changes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The parts of all changes."""
+    return [part for change in changes for part in change["runs"]]
 
 
 def expected() -> dict[str, Row]:
     """The first recording, with the accepted values in the place of its own."""
-    entries, values = accepted()
+    changes, values = accepted()
     rows = read(MANIFEST)
-    for name, field in set[tuple[str, str]]().union(*(covered(entry, values) for entry in entries)):
+    for name, field in set[tuple[str, str]]().union(*(covered(part, values) for part in parts_of(changes))):
         rows.setdefault(name, {})[field] = values[name][field]
     return rows
 
@@ -113,11 +118,12 @@ def differences(rows: Mapping[str, Row], before: Mapping[str, Row]) -> dict[str,
 def accept(
     rows: Mapping[str, Row], pattern: str, fields: list[str], reason: str, source: str, numerics: str = ""
 ) -> int:
-    """Take down the values of `fields` that differ from the first recording; how many there are.
+    """Take down the values of `fields` that differ from the first recording, with the change that moved them; how many
+    there are. Changes that moved them before keep their reasons.
 
-    Those that no longer differ are taken out, and so is the entry if none does.
+    Values that no longer differ are taken out, and so are the parts of changes, and the changes, that none stands for.
     """
-    entries, values = accepted()
+    changes, values = accepted()
     before, count = read(MANIFEST), 0
     for name, row in rows.items():
         own = values.pop(name, {})
@@ -127,17 +133,34 @@ def accept(
                 own[field], count = row[field], count + 1
         if own:
             values[name] = own
-    entries = [x for x in entries if (x["ids"], x["fields"]) != (pattern, fields)]
     if count:
-        named = {"numerics": numerics} if numerics else {}
-        entries.append({"ids": pattern, "fields": fields, "reason": reason, "source": source, **named})
-    CHANGED.write_text(_comment() + yaml.safe_dump(entries, sort_keys=False, width=110), encoding="utf-8")
+        about = {"reason": reason, "source": source}
+        same = next((x for x in changes if about.items() <= x.items()), None)
+        told, part = {"numerics": numerics} if numerics else {}, {"ids": pattern, "fields": fields}
+        if same is None:
+            changes.append(about | told | {"runs": [part]})
+        else:
+            same["runs"] = [*(x for x in same["runs"] if x != part), part]
+            same |= told
+    changes = [kept for kept in (_standing(change, values) for change in changes) if kept["runs"]]
+    text = yaml.safe_dump(changes, sort_keys=False, width=110, default_flow_style=None)
+    CHANGED.write_text(_comment() + text, encoding="utf-8")
     lines = [f"{json.dumps(name)}: {json.dumps(values[name])}" for name in sorted(values)]
     if lines:
         VALUES.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     else:
         VALUES.unlink(missing_ok=True)
     return count
+
+
+def _standing(change: Mapping[str, Any], values: Mapping[str, Row]) -> dict[str, Any]:
+    """The change, with the parts and fields that accepted values stand for."""
+    parts = []
+    for part in change["runs"]:
+        fields = {field for _, field in covered(part, values)}
+        if fields:
+            parts.append({"ids": part["ids"], "fields": [field for field in part["fields"] if field in fields]})
+    return {**change, "runs": parts}
 
 
 def _comment() -> str:

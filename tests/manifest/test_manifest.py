@@ -93,13 +93,18 @@ def test_the_manifest_covers_every_device_scheme_and_format(manifest: dict[str, 
 
 
 def test_what_changed_has_a_reason_and_is_in_use(manifest: dict[str, record.Row]) -> None:
-    entries, values = record.accepted()
+    changes, values = record.accepted()
     told: set[tuple[str, str]] = set()
-    for entry in entries:
-        assert set(entry) - {"numerics"} == {"ids", "fields", "reason", "source"}
-        assert str(entry["reason"]).strip() and str(entry["source"]).strip()
-        own = record.covered(entry, values)
-        assert {field for _, field in own} == set(entry["fields"]), f"stale: {entry['ids']}"
+    reasons = [(change["reason"], change["source"]) for change in changes]
+    assert len(set(reasons)) == len(reasons), "a change has one entry"
+    for change in changes:
+        assert set(change) - {"numerics"} == {"reason", "source", "runs"}
+        assert str(change["reason"]).strip() and str(change["source"]).strip()
+        parts = [(part["ids"], tuple(part["fields"])) for part in change["runs"]]
+        assert parts and len(set(parts)) == len(parts), f"twice: {change['reason']}"
+    for part in record.parts_of(changes):
+        own = record.covered(part, values)
+        assert {field for _, field in own} == set(part["fields"]), f"stale: {part['ids']}"
         told |= own
     for name, field in [(name, field) for name, fields in values.items() for field in fields]:
         assert (name, field) in told, f"no entry for {name}, {field}"
@@ -115,21 +120,21 @@ def told_changes(text: str) -> list[str]:
     return [bullet for part in parts for bullet in re.findall(r"^\* (.*?)(?=^\* |\Z)", part, re.MULTILINE | re.DOTALL)]
 
 
-def untold(entries: list[dict[str, Any]], text: str) -> list[str]:
-    """The ids of entries that change bits and whose `numerics` begins no bullet."""
+def untold(changes: list[dict[str, Any]], text: str) -> list[str]:
+    """Reasons of changes of bits that the changelog's *Numerics* do not name."""
     bullets = told_changes(text)
-    of_bits = [entry for entry in entries if "c" in entry["fields"]]
-    return [x["ids"] for x in of_bits if not any(y.startswith(x.get("numerics") or "\0") for y in bullets)]
+    of_bits = [x for x in changes if any("c" in part["fields"] for part in x["runs"])]
+    return [x["reason"] for x in of_bits if not any(y.startswith(x.get("numerics") or "\0") for y in bullets)]
 
 
 @pytest.mark.skipif(not CHANGES.exists(), reason="a source distribution has no CHANGELOG.md")
 def test_a_change_of_bits_is_named_in_the_changelog() -> None:
-    entries, text = record.accepted()[0], CHANGES.read_text(encoding="utf-8")
-    assert untold(entries, text) == []
-    own = {"ids": "scheme/*", "fields": ["c"], "reason": "x", "source": "y"}
-    assert untold([*entries, own], text) == ["scheme/*"]
-    assert untold([own | {"numerics": "A sentence that is not there"}], text) == ["scheme/*"]
-    assert untold([own | {"numerics": "Kept"}], "### Added\n\n* Kept\n\n### Numerics\n\n* Other\n") == ["scheme/*"]
+    changes, text = record.accepted()[0], CHANGES.read_text(encoding="utf-8")
+    assert untold(changes, text) == []
+    own = {"reason": "x", "source": "y", "runs": [{"ids": "scheme/*", "fields": ["c"]}]}
+    assert untold([*changes, own], text) == ["x"]
+    assert untold([own | {"numerics": "A sentence that is not there"}], text) == ["x"]
+    assert untold([own | {"numerics": "Kept"}], "### Added\n\n* Kept\n\n### Numerics\n\n* Other\n") == ["x"]
 
 
 # --- the command and its comparison --------------------------------------------------------------------------------
@@ -171,13 +176,36 @@ def test_a_difference_is_accepted_field_by_field(own_files: Any, capsys: pytest.
     assert yaml.safe_load((own_files / "changed.yaml").read_text())[-1]["numerics"] == "A better model"
     assert record.main(compare) == 0
     assert (own_files / "manifest.json").read_text() == first
-    assert (own_files / "changed.yaml").read_text().startswith("# kept\n- ids:")
+    assert (own_files / "changed.yaml").read_text().startswith("# kept\n- reason:")
     values = json.loads((own_files / "changed.json").read_text())
     name = next(iter(values))
     values[name]["cycles"] += 1  # another value than the accepted one
     (own_files / "changed.json").write_text(json.dumps(values))
     assert record.main(compare) == 1
     assert record.main([*accept, "engines"]) == 2
+
+
+def test_reasons_of_earlier_changes_are_kept(own_files: Any) -> None:
+    """Of one run two changes, the second of which is accepted in two parts; then what it moved is as at first."""
+
+    def accepted(reason: str, fields: str) -> list[Any]:
+        accept = ["-q", "--accept", ONE, "--reason", reason, "--source", "measured", "--numerics", "A better model"]
+        record.main([*accept, "--fields", fields])
+        found = yaml.safe_load((own_files / "changed.yaml").read_text())
+        return [(x["reason"], [",".join(part["fields"]) for part in x["runs"]]) for x in found]
+
+    assert accepted("first", "c,cycles") == [("first", ["c,cycles"])]
+    both = [("first", ["c,cycles"]), ("second", ["cycles"])]
+    assert accepted("second", "cycles") == both
+    assert accepted("second", "cycles") == both
+    assert accepted("second", "c") == [both[0], ("second", ["cycles", "c"])]
+    assert accepted("third", "c,cycles") == [both[0], ("second", ["cycles", "c"]), ("third", ["c,cycles"])]
+    rows = record.read(own_files / "manifest.json")
+    now = record.read(own_files / "now.json")
+    record.write(
+        own_files / "manifest.json", {name: row | {"cycles": now[name]["cycles"]} for name, row in rows.items()}
+    )
+    assert accepted("second", "cycles") == [("first", ["c"]), ("second", ["c"]), ("third", ["c"])]
 
 
 def test_an_accepted_value_that_is_gone_is_a_difference(own_files: Any, capsys: pytest.CaptureFixture[str]) -> None:

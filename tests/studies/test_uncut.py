@@ -73,6 +73,27 @@ def test_slices_are_said_as_they_run(monkeypatch):
     assert notice["count"] == running and f"takes {running} slices" in notice["message"]
 
 
+def test_numbers_that_run_as_one_are_timed_once_and_leave_room_for_others(monkeypatch):
+    """K = 2112 has 33 multiples of 64: 20, 24 and 32 slices all run as 17."""
+    estimate = SplitK(20, 0.1, NOTABLE, (20, 24, 32, 10, 9, 6, 4, 1))
+    monkeypatch.setattr(TiledDataflow, "split_k", lambda *_: estimate)
+    auto = hwsim.run(m=24, n=64, k=2112, device="h200", format="fp16", exact=False, split_k="auto")
+    assert "the fastest of 1, 6, 9, 17, by" in auto.gemm.decided("split_k").why
+
+
+@pytest.mark.parametrize("schedule", [{"slice_k": 256}, {"slice_k": 256, "split_k": 9}, {"split_k": 9}])
+@pytest.mark.parametrize("slices", [1, 2, 9, 33])
+def test_a_number_of_slices_beside_a_schedule_is_that_of_the_schedule(schedule, slices):
+    call = {"m": 16, "n": 64, "k": 2112, "device": "h200", "format": "fp16", "schedule": schedule}
+    if slices == 9:
+        both, alone = hwsim.run(**call, split_k=slices), hwsim.run(**call)
+        assert both.gemm.schedule == alone.gemm.schedule and (both.codes == alone.codes).all()
+        assert both.gemm.decided("split_k").value == "9"
+    else:
+        with pytest.raises(InputError, match=rf"split_k = {slices}, but .* cut \(slices: 9\); leave one out"):
+            hwsim.run(**call, split_k=slices)
+
+
 @pytest.mark.parametrize(
     "how", [{"split_k": 10}, {"schedule": {"split_k": 10}}, {"schedule": {"split_k": 10}, "split_k": 10}]
 )

@@ -37,6 +37,7 @@ WARPS = 4  # of the samples' CTAs, in rows and in columns
 REGISTER_BYTES = 4
 CTA_THREADS = 1024  # of a CTA or workgroup at most (CUDA programming guide; HIP)
 CACHED_KERNELS = 128  # sets of kernels, and estimates, per device
+CACHED_FOOTPRINTS = 4096  # per device: some hundred tiles of some kernels, and few hundred bytes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,14 @@ class CandidateSet:
 
 @dataclass(frozen=True, slots=True)
 class _DeviceCache:
-    """Cached data of one device: candidates by kernels, estimates by kernel and blocking, tiles by kernels."""
+    """Cached data of one device: candidates by kernels, estimates and footprints by kernel and blocking, tiles by
+    kernels.
+    """
 
     device: Device
     sets: dict[tuple[tuple[GemmKernel, ...], int | None, int], CandidateSet] = field(default_factory=dict)
     estimates: dict[tuple[GemmKernel, Blocking, ElementBytes], KernelEstimate] = field(default_factory=dict)
+    footprints: dict[tuple[GemmKernel, Blocking], Footprint] = field(default_factory=dict)
     tiles: dict[tuple[tuple[GemmKernel, ...], int | None, int], dict[Tile, TileCandidate | None]] = field(
         default_factory=dict
     )
@@ -224,7 +228,7 @@ class TileChooser:
                 if rows and start.accumulators > 1:
                     continue
                 start = replace(start, spilled=rows)
-            fitted, reason, _ = _fitted(family, device, unique, start, request.stages is not None)
+            fitted, reason, _ = self._fitted(device, unique, start, request.stages is not None)
             if fitted is not None:
                 return TileChoice(fitted)
         return TileChoice(None, f"tile {tile.m},{tile.n},{tile.k} (m, n, k) needs {reason}")
@@ -301,7 +305,7 @@ class TileChooser:
         near, unique = _nearest(shapes, tile), list(counted)
         for start in _starts(self.family, shapes, tile, near.warp, stages):
             try:
-                fitted, _, designs = _fitted(self.family, device, unique, start, stages is not None)
+                fitted, _, designs = self._fitted(device, unique, start, stages is not None)
             except (InputError, UnsupportedError):  # no kernel has such tiles
                 return None
             if fitted is not None:
@@ -330,11 +334,11 @@ class TileChooser:
             if reason:
                 return TileChoice(None, f"tile {m},{n},{k} (m, n, k) needs {reason}")
             start = replace(start, spilled=rows)
-        alone, reason, designs = _fitted(family, device, unique, start, True)
+        alone, reason, designs = self._fitted(device, unique, start, True)
         most = family.core_warps // _warps((m, n), warp)
         for memory, capacity in ((name, model.capacity_bytes) for name, model in device.memories.items()):
             for design in designs:
-                for name, size, more in footprint(design).memories:
+                for name, size, more in self._footprint(design).memories:
                     if name == memory:
                         most = min(most, capacity // (size + more))
         if alone is None:
@@ -344,10 +348,39 @@ class TileChooser:
             if (request.stages or 1) > 1:
                 raise InputError(f"spill = True, stages = {request.stages}: a core has one CTA that spills; allowed: 1")
         count = request.stages or max(most, 1)
-        fitted, reason, _ = _fitted(family, device, unique, replace(alone, stages=count, accumulators=count), True)
+        fitted, reason, _ = self._fitted(device, unique, replace(alone, stages=count, accumulators=count), True)
         if fitted is None:
             return TileChoice(None, f"staging = 'none', stages = {count}: {count} CTAs a core need {reason}")
         return TileChoice(fitted)
+
+    def _fitted(
+        self, device: Device, kernels: Sequence[GemmKernel], start: Blocking, is_fixed: bool
+    ) -> tuple[Blocking | None, str, list[KernelDesign]]:
+        """The blocking `start` with as many stages as fit, or None and the reason; and the kernels' designs."""
+        capacities = {name: memory.capacity_bytes for name, memory in device.memories.items()}
+        least = start.stages if is_fixed else min(2, start.stages)
+        designs = [designed(device, self.family, kernel, start) for kernel in kernels]
+        prints: list[Footprint] = []
+        for design in designs:
+            prints.append(self._footprint(design))
+            if reason := prints[-1].excess(least, capacities, device.name):
+                return None, reason, designs
+        most = start.stages
+        if not is_fixed:
+            for need in prints:
+                most = need.most_stages(most, capacities, device.name)
+        return replace(start, stages=most), "", designs
+
+    def _footprint(self, design: KernelDesign) -> Footprint:
+        """The bytes of a design's buffers, which are the same with any number of stages from two on."""
+        footprints, blocking = self._cache_of(design.device).footprints, design.blocking
+        if self.family.staged and blocking.stages > 2:
+            blocking = replace(blocking, stages=2)
+        found = footprints.get((design.kernel, blocking))
+        if found is None:
+            found = footprint(design)
+            self._keep(footprints, (design.kernel, blocking), found, CACHED_FOOTPRINTS)
+        return found
 
     def _candidates(
         self, device: Device, kernels: tuple[GemmKernel, ...], stages: int | None, cores: int
@@ -359,11 +392,11 @@ class TileChooser:
             self._keep(sets, key, candidates)
         return candidates
 
-    def _keep(self, cache: dict[Any, Any], key: object, value: object) -> None:
-        """Add an entry, and drop the oldest beyond KEPT_KERNELS."""
+    def _keep(self, cache: dict[Any, Any], key: object, value: object, most: int = CACHED_KERNELS) -> None:
+        """Add an entry, and drop the oldest beyond the most."""
         with self._lock:
             cache[key] = value
-            while len(cache) > CACHED_KERNELS:
+            while len(cache) > most:
                 del cache[next(iter(cache))]
 
     def _cache_of(self, device: Device) -> _DeviceCache:
@@ -388,7 +421,7 @@ class TileChooser:
         fitting, reason = [], ""
         for shape in shapes:
             start = _blocking(family, device, unique, shape, stages)
-            fitted, why, designs = _fitted(family, device, unique, start, stages is not None)
+            fitted, why, designs = self._fitted(device, unique, start, stages is not None)
             if fitted is None:
                 reason = why
                 continue
@@ -569,22 +602,3 @@ def _blocking(
     return Blocking(
         m=shape.m, n=shape.n, k=k, warp=shape.warp, stages=most, accumulators=shape.accumulators, cores=shape.cores
     )
-
-
-def _fitted(
-    family: Family, device: Device, kernels: Sequence[GemmKernel], start: Blocking, is_fixed: bool
-) -> tuple[Blocking | None, str, list[KernelDesign]]:
-    """The blocking `start` with as many stages as fit, or None and the reason; and the kernels' designs."""
-    capacities = {name: memory.capacity_bytes for name, memory in device.memories.items()}
-    least = start.stages if is_fixed else min(2, start.stages)
-    designs = [designed(device, family, kernel, start) for kernel in kernels]
-    prints: list[Footprint] = []
-    for design in designs:
-        prints.append(footprint(design))
-        if reason := prints[-1].excess(least, capacities, device.name):
-            return None, reason, designs
-    most = start.stages
-    if not is_fixed:
-        for need in prints:
-            most = need.most_stages(most, capacities, device.name)
-    return replace(start, stages=most), "", designs

@@ -328,19 +328,28 @@ class TiledDataflow:
                 continue
 
     def deeper(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
-        """The mapped record with as many stages as fit, the most that are tried; see StagedDataflow.deeper."""
+        """The mapped record with as many stages as fit and have a block of K; see StagedDataflow.deeper."""
         if _is_tile_given(options) or options.get(STAGES.name) is not None:
             return
-        mapping, most = mapping_of(gemm, self.name), STAGES.axis[-1]
+        mapping = mapping_of(gemm, self.name)
         first = mapping.kernels[0]
-        blocks = -(-max(gemm.schedule.slice_lengths(gemm.problem.k)) // first.tile.k)
-        if first.stages >= min(most, blocks):  # each block of K has a stage of its own
+        blocks = self._blocks_of_k(gemm, device, first)
+        if first.stages >= blocks:
             return
-        stages = self._writer(gemm, device).most_stages(most)
+        stages = self._writer(gemm, device).most_stages(blocks)
         if stages > first.stages:
             kernels = tuple(replace(kernel, stages=stages) for kernel in mapping.kernels)
             decisions = [replace(x, value=str(stages)) if x.name == STAGES.name else x for x in gemm.decisions]
             yield replace(gemm, mapping=replace(mapping, kernels=kernels), decisions=tuple(decisions))
+
+    def _blocks_of_k(self, gemm: Gemm, device: Device, kernel: KernelMapping) -> int:
+        """Blocks of K that a core may load without a pause: of one tile where the next one waits for its end, else of
+        all its tiles.
+        """
+        blocks = -(-max(gemm.schedule.slice_lengths(gemm.problem.k)) // kernel.tile.k)
+        if not self.family.persistent and kernel.accumulators == 1:
+            return blocks
+        return blocks * -(-tile_scheduler(gemm, device, kernel).tile_count // device.cores)
 
     def orders(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Iterator[Gemm]:
         """The mapped record with other orders of tiles; see RasteredDataflow.orders."""

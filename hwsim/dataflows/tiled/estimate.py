@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwsim.dataflows.elementwise import vector_of
-from hwsim.dataflows.operand_passes import residual_format
+from hwsim.dataflows.operand_passes import residual_format, split_steps
 from hwsim.dataflows.tiled import scale_feed
 from hwsim.dataflows.tiled.design import KernelDesign
 from hwsim.devices import instruction
@@ -320,38 +320,43 @@ def _lane_cycles(design: KernelDesign, m: int, n: int) -> float:
     has its own time: conversions may take several times as long as additions.
     """
     b, kernel, vector = design.blocking, design.kernel, vector_of(design.device)
-    cycles, value, of_sum = 0.0, kernel.epilogue.value, format_of(design.sum_format).bits
+    cycles, value = 0.0, kernel.epilogue.value
     for t, run in enumerate(kernel.promotion_intervals):
         if run is not None and not (kernel.joined and t):
             joins = operations(value) if kernel.joined and value is not None else 0
-            time = (joins + 1) * lane_time(vector, "add")
-            if design.converts:
-                time += lane_time(vector, "cast", widens=of_sum > format_of(design.accumulator).bits)
-            cycles += m * n * b.k / run * time * of_sum / 8 / vector.repeat_bytes
+            rows = min(m, design.part_rows) if design.promotes_in_block[t] else m
+            cast = lanes_time(vector, "cast", (design.sum_format, design.accumulator), rows * n)
+            add = lanes_time(vector, "add", (design.sum_format,), rows * n)
+            cycles += m * n * b.k / run * ((joins + 1) * add + (cast if design.converts else 0.0))
     for i, operand in enumerate(kernel.operands):
         if operand.raw is not None:
-            bits = format_of(residual_format(operand.raw.format)).bits
             repeat = (-(-n // b.warp[1]), -(-m // b.warp[0]))[i] if design.repeats_fragments else 1
-            cycles += b.k * (m, n)[i] * _split_time(vector, operand, bits) * repeat * bits / 8 / vector.repeat_bytes
+            k = b.k if design.family.through_registers else design.step_k
+            per_element = _split_time(vector, operand, k * (m, n)[i])
+            cycles += b.k * (m, n)[i] * repeat * per_element
     return cycles
 
 
-def _split_time(vector: VectorModel, operand: KernelOperand, bits: int) -> float:
-    """Cycles per repeat of the operations of `split_ops`. bits: of the residual's format."""
-    total, last = 0.0, max(piece.number for piece in operand.pieces)
-    for number, rule in enumerate(operand.rules[: last + 1]):
-        total += lane_time(vector, "cast") + bool(rule.scale_exponent) * lane_time(vector, "scale")
-        if number < last:
-            total += lane_time(vector, "cast", widens=bits > format_of(rule.format).bits) + lane_time(vector, "sub")
+def _split_time(vector: VectorModel, operand: KernelOperand, elements: int) -> float:
+    """Cycles of an element that is split into the pieces of an operand, by instructions of so many elements."""
+    assert operand.raw is not None
+    lanes, total = residual_format(operand.raw.format), 0.0
+    for opcode, number, is_back in split_steps(operand.rules, max(piece.number for piece in operand.pieces)):
+        casts = (lanes, operand.rules[number].format)[:: 1 if is_back else -1]
+        total += lanes_time(vector, opcode, casts if opcode == "cast" else (lanes,), elements)
     return total
 
 
-def lane_time(vector: VectorModel, opcode: str, *, widens: bool = False) -> float:
-    """Cycles per repeat of an operation of the lanes; 1 where the device file gives none. widens: of a conversion, to a
-    wider format.
+def lanes_time(vector: VectorModel, opcode: str, formats: Sequence[str], elements: int) -> float:
+    """Cycles of an element of an operation of the lanes, by instructions of so many elements. formats: of the result,
+    then of the operands.
     """
-    time = (vector.time_of("widen") if widens else None) or vector.time_of(opcode)
-    return 1.0 if time is None else time
+    widths = [format_of(format).bits for format in formats]
+    steps = vector.steps_of(opcode, formats, max(widths), widens=widths[0] > widths[-1])
+    return sum(
+        step.times * (step.bits / 8 / vector.repeat_bytes * step.cycles + vector.overhead_cycles / elements)
+        for step in steps
+    )
 
 
 def _link(device: Device, source: str, target: str) -> LinkModel:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 
 from hwsim.datafiles.base import Name, SourcedFile, StrictRecord
 from hwsim.datafiles.provenance import Level
@@ -32,11 +33,13 @@ class DeviceOrigin:
     """Where a device came from; equal devices may differ in it.
 
     path: of its file, as it was given; "" where a name found the device. changed_from: the device whose numbers a study
-    changed, None for a device as its file has it.
+    changed, None for a device as its file has it. measured: the device whose cores and board the clocks under load were
+    measured with, where they were worked out from its clocks.
     """
 
     path: str = field(default="", compare=False)
     changed_from: Any = field(default=None, compare=False, repr=False)
+    measured: Any = field(default=None, compare=False, repr=False)
 
 
 class PowerStage(StrictRecord):
@@ -66,6 +69,12 @@ class BoardModel(StrictRecord):
 
     watts: Watts
     static_watts: Watts
+
+    @model_validator(mode="after")
+    def _has_power_for_work(self) -> Self:
+        if self.static_watts >= self.watts:
+            raise PydanticCustomError("rule", "static_watts is less than watts: no power is left for work")
+        return self
 
 
 class LibraryModel(StrictRecord):
@@ -156,6 +165,14 @@ class DeviceModel(SourcedFile):
         """The device whose numbers a study changed; None for a device as its file has it."""
         base: Self | None = self._origin.changed_from
         return base
+
+    @property
+    def measured(self) -> Self:
+        """The device with whose cores and board the clocks under load were measured: this one, or the one from which
+        its clocks follow (hwsim.devices.power).
+        """
+        base: Self | None = self._origin.measured
+        return self if base is None else base
 
     def canonical(self) -> str:
         """Canonical JSON of the expanded model; `sha256` is its hash."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic_core import PydanticCustomError
@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from hwsim.datafiles.base import Name, StrictRecord
 from hwsim.devices.ranges import Cycles, IssueInterval, PartialCycles, SmallBytes, SmallCount
 
+WORD_BITS = 32  # of the additions that stand for arithmetic in software
 #: Operations in formats of two words that a vector unit may have to compute by instructions on words.
 SoftwareOperation = Literal[
     "add.int64",
@@ -78,6 +79,16 @@ class LaneSpecialsModel(StrictRecord):
         return self
 
 
+class LanePart(NamedTuple):
+    """A part of an elementwise operation: so many `times` the overhead, and for each repeat of elements of `bits` so
+    many `cycles`; 1 where the device file gives none.
+    """
+
+    times: int
+    bits: int
+    cycles: float
+
+
 class VectorModel(StrictRecord):
     """The vector unit: rates of elementwise opcodes on UB (Ascend) or registers (GPU).
 
@@ -104,6 +115,26 @@ class VectorModel(StrictRecord):
         """Cycles of a repeat of an operation; None where the file gives none."""
         times: Mapping[Any, float] = self.cycles_per_repeat
         return times.get(opcode, times.get("add") if opcode == "compare" else None)
+
+    def steps_of(
+        self, opcode: str, formats: Iterable[str], bits: int, *, timed_as: Sequence[str] = (), widens: bool = False
+    ) -> list[LanePart]:
+        """What the lanes do for an elementwise operation. formats: of the result and the operands; bits: of the widest
+        of their elements in memory. timed_as: the operations that take as long together, the operation itself without
+        any. widens: whether it converts to a wider format.
+        """
+        counts: Mapping[Any, int] = self.software
+        additions = max([counts.get(f"{opcode}.{format}", 0) for format in formats], default=0)
+        if additions:
+            return [LanePart(additions, WORD_BITS, self._cycles_of("add"))]
+        names = ["widen" if name == "cast" and widens else name for name in timed_as or (opcode,)]
+        return [LanePart(1, bits, self._cycles_of(name)) for name in names]
+
+    def _cycles_of(self, opcode: str) -> float:
+        cycles = self.time_of(opcode)
+        if cycles is None and opcode == "widen":
+            cycles = self.time_of("cast")
+        return 1.0 if cycles is None else cycles
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import hwsim
+from hwsim.dataflows.options import STAGES
 from hwsim.gemm.problem import Problem
+from hwsim.resolve import mapping_search
 from hwsim.resolve.planning import plan_for
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
@@ -124,6 +126,24 @@ def test_no_mapping_that_is_left_out_is_better(device, scheme, form, sizes, monk
     assert every.complete and found.default == every.default.cycles
     assert found.cycles == min(point.cycles for point in (every.default, *every.points) if point.cycles is not None)
     assert found.timed <= found.mappings
+
+
+def test_all_mappings_have_stages_beyond_the_axis(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from all_mappings import best_of_all
+
+    monkeypatch.setattr(mapping_search, "DEEPENED", 0)
+    monkeypatch.setattr(mapping_search, "_CACHE", type(mapping_search._CACHE)(8))
+    chip, sizes = hwsim.device("a10"), (16, 16, 700)
+    plan = plan_for(chip, scheme_of("native"), Problem.of("fp32", *sizes), "fp32", {}, None).plan
+    found = best_of_all(chip, plan, sizes)
+    assert found.options["stages"] > max(STAGES.axis) and found.cycles < found.default
+    tile = found.options["tile"]
+    given = {"device": "a10", "format": "fp32", "exact": False} | dict(zip("mnk", sizes, strict=True))
+    between = range(max(STAGES.axis), found.options["stages"])
+    assert found.cycles <= min(hwsim.run(**given, tile=tile, stages=count).cycles for count in between)
+    monkeypatch.undo()
+    assert hwsim.run(**given).cycles == found.cycles
 
 
 def test_a_campaign_goes_on_from_its_log_and_adds_up(tmp_path):

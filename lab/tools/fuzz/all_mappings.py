@@ -8,12 +8,15 @@ What is left out cannot be the best:
 * So is what is left of a tile once one of its programs was timed: an engine off global memory is busy as long in all
   of them, and a kernel takes at least as long as an engine of an average working core is busy.
 * A tile that does not fit with the fewest stages does not fit with more.
+* Beyond the axis of the option `stages`, only the most that fit and have a block of K: fewer hide no more of a load's
+  latency. This is argued, not proven.
 
 Tiles are taken in order of their bounds.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,14 +85,28 @@ class _AllMappings:
         beside = {name: (None, *values) for name, values in space.others.items() if name in BESIDE_A_TILE}
         others = {name: values for name, values in space.others.items() if name not in BESIDE_A_TILE}
         tiles = [{"tile": tile, **values} for tile in space.tiles for values in _combined(others)]
-        within = list(_combined(beside))
-        self.best.mappings = len(tiles) * len(within)
+        self.best.mappings = len(tiles) * len(list(_combined(beside)))
         bounded = [(bound, options) for options in tiles if (bound := self.bound(options)) is not None]
         for bound, options in sorted(bounded, key=lambda pair: pair[0]):
             if bound >= self.best.cycles:
                 break
+            more = self.more_stages(options) if STAGES.name in beside else ()
+            within = list(_combined(beside | {STAGES.name: (*more, *beside[STAGES.name])} if more else beside))
+            self.best.mappings += len(within) - len(list(_combined(beside)))
             self.tile(options, within)
         return self.best
+
+    def more_stages(self, options: dict[str, Any]) -> tuple[int, ...]:
+        """The most stages of a tile that fit and have a block of K on its core, where that is beyond the axis."""
+        tile, (m, n, k) = options["tile"], self.sizes
+        waves = -(-(-(-m // tile["m"]) * -(-n // tile["n"])) // self.chip.cores)
+        counts = range(max(STAGES.axis), waves * -(-k // tile["k"]) + 1)
+
+        def is_too_many(at: int) -> bool:
+            return self.record({**options, STAGES.name: counts[at]}) is None
+
+        fitting = bisect.bisect_left(range(len(counts)), True, key=is_too_many)
+        return (counts[fitting - 1],) if fitting > 1 else ()
 
     def bound(self, options: dict[str, Any]) -> float | None:
         """The bound of all mappings with a tile; None where none fits."""

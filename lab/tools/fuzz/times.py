@@ -69,7 +69,7 @@ def drawn_state(rng, chip):
         options["clock_mhz"] = chip.clock_mhz * rng.uniform(0.2, 1.2)
     elif kind < 1 / 3 and chip.board_power is not None and (chip.sustained_clock_mhz or chip.power_limit is not None):
         board = chip.board_power
-        options["power_limit_w"] = rng.uniform(board.static_watts * 1.1, board.watts * 1.2)
+        options["power_limit_w"] = rng.uniform(board.static_watts * 1.1, board.watts)
     return options
 
 

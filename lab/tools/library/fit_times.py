@@ -48,7 +48,7 @@ from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor, fact
 from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
-from hwsim.libraries.cublas.times.network import EQUAL, LEAST, LOGARITHM, PLAIN, Networks
+from hwsim.libraries.cublas.times.network import EQUAL, LEAST, LOGARITHM, LOGARITHM_RAMP, PLAIN, RAMP, Networks
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
 from hwsim.libraries.recording.gemm_list import parse
 from hwsim.libraries.times import least_of
@@ -62,14 +62,15 @@ TREES = {
     "lambda_l2": 1.0, "feature_fraction": 0.5, "extra_trees": True, "max_bin": 127, "seed": 1, "deterministic": True,
     "force_row_wise": True, "num_threads": 1, "verbose": -1,
 }  # fmt: skip
-NETWORKS, WIDTH = 3, 160  # how many, and numbers between layers
-EPOCHS, TOGETHER, RATE, DECAY, WARM = 60, 512, 6e-3, 1e-3, 0.1  # of their training
+NETWORKS, WIDTH = 8, 160  # how many, and numbers between layers
+EPOCHS, TOGETHER, RATE, DECAY, WARM, DROPOUT = 60, 512, 6e-3, 0.1, 0.1, 0.1  # of their training
+RAMPS = 5  # of a number that has as many values or more, each over an equal share of the recorded GEMMs
 ABSOLUTE = 0.03  # a logarithm, beyond which an error counts as its absolute value
 CATEGORIES = ("algorithm", "format")  # facts that are names
 SPREAD = 4.0  # a fact without negative values that exceeds it is given as its logarithm
 LEAST_US = 0.05  # beyond a launch
 SHARE_OF_DRAWN = 0.3  # of GEMMs without a group
-WEIGHT_OF_CALLS = 4.0  # of sets as programs in use make them, beside sets of drawn sizes
+WEIGHT_OF_CALLS = 8.0  # of sets as programs in use make them, beside sets of drawn sizes
 COLUMNS = (
     *("device", "set", "group", "kind", "a_layout", "b_layout", "batch", "m", "n", "k", "kernels", "us", "launch_us"),
     *("cold_us", "clock_mhz", "reductions", "us_of_places"),
@@ -273,7 +274,15 @@ def scaling(points: np.ndarray) -> list[tuple[int, int, float, float]]:
         scaled = np.log(np.maximum(values, LEAST)) if kind == LOGARITHM else values
         if scaled.std() > LEAST:
             inputs.append((place, kind, scaled.mean(), 1 / scaled.std()))
+            inputs += ramps(place, LOGARITHM_RAMP if kind == LOGARITHM else RAMP, scaled)
     return inputs
+
+
+def ramps(place: int, kind: int, values: np.ndarray) -> list[tuple[int, int, float, float]]:
+    """Inputs that rise over one part of the values each; none where there are too few parts."""
+    ends = np.quantile(values, np.linspace(0, 1, RAMPS + 1)).tolist()
+    parts = [(low, high) for low, high in pairwise(ends) if high - low > LEAST]
+    return [(place, kind, low, 1 / (high - low)) for low, high in parts] if len(parts) > 1 else []
 
 
 def trained(points: np.ndarray, logarithms: np.ndarray, weights: np.ndarray, count: int) -> Networks:
@@ -297,8 +306,9 @@ def one_trained(inputs: torch.Tensor, wanted: torch.Tensor, weights: torch.Tenso
     """One network, by AdamW with a rate that rises and falls once."""
     torch.manual_seed(seed)
     sizes = (inputs.shape[1], WIDTH, WIDTH, 1)
-    layers = [layer for pair in pairwise(sizes) for layer in (torch.nn.Linear(*pair), torch.nn.SiLU())]
-    model = torch.nn.Sequential(*layers[:-1])
+    linear = [torch.nn.Linear(*pair) for pair in pairwise(sizes)]
+    between = [layer for one in linear[:-1] for layer in (one, torch.nn.SiLU(), torch.nn.Dropout(DROPOUT))]
+    model = torch.nn.Sequential(*between, linear[-1])
     steps = max(len(wanted) // TOGETHER, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
     rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=EPOCHS * steps, pct_start=WARM)
