@@ -78,7 +78,7 @@ def _format(result: Result) -> str:
     """The operands' format: what the products take where the run names it, else what is in memory."""
     names = [result.options.get(name) for name in ("format", "format_b")]
     shown = [str(name) for name in names if name is not None]
-    return " x ".join(shown) or str(result.options.get("input_format", result.gemm.problem.input_format))
+    return " x ".join(shown) or result.gemm.problem.input_format
 
 
 def _summary(result: Result) -> PageSection:
