@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from hwsim.analysis.program_times import Times
 from hwsim.analysis.time_shares import BEFORE, IDLE_CORES, LAST_WAVE, LAUNCHES, TimeShares
 from hwsim.devices import instruction
 from hwsim.devices.model.memories import PE
-from hwsim.devices.numbers import paths_of
+from hwsim.devices.numbers import new_values, paths_of
 from hwsim.devices.query import entry, follow_from_array
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
@@ -32,21 +32,22 @@ WORTH_ADVISING = 0.01  # of the time
 HALF = 0.5  # of the time: only a part that is busy for longer can be what is left when another one is twice as fast
 NARROW_BITS = 16  # of an operand, whose format C may have too
 TIMING = ".timing."  # of an instruction, in the path of a number
-LESS_IS_BETTER = ("latency_ns", "interval_cycles")  # ends of the names of numbers
-APART = 0.1  # of a program's time: by more, its shares say nothing of a library's fitted time
+#: Of a program's time: where a library's fitted time differs by more, the program's shares say nothing of it.
+MOST_BESIDE = 0.1
 MOST_INSTRUCTIONS = 10_000_000  # of all timing runs together that look for advice
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change and the share of the time that it saves; is_most: at most that. option: of `hwsim run` that tries it.
+    """A change and the share of the time that it saves; is_most: at most that. gain: None where it is not known.
+    option: of `hwsim run` that tries it.
 
     of_device: a change of the chip, not of the call. sentence: what str() says, where that is not "CHANGE would save
     GAIN". alone: the gains of the parts of two changes together.
     """
 
     change: str
-    gain: float
+    gain: float | None
     is_most: bool
     option: str
     sentence: str = ""
@@ -56,6 +57,7 @@ class Advice:
     def __str__(self) -> str:
         if self.sentence:
             return self.sentence
+        assert self.gain is not None  # one that is not known is in a sentence
         share = _percent(self.gain)
         gain = f"at most {share}" if self.is_most else f"{share} with the same tiles and clock"
         gain += f", alone {' and '.join(_percent(part) for part in self.alone)}" if self.alone else ""
@@ -87,45 +89,51 @@ def matrix_unit_advice(cycles: int, other: OnMatrixUnit) -> Advice:
 
 
 def advice_on(times: Times, shares: TimeShares, in_output: InOutput | None = None) -> tuple[Advice, ...]:
-    """Changes worth a try: first of the call, then of the device, the largest gain first. in_output: the times of the
-    call with C in another format.
+    """Changes worth a try: first of the call, then of the device; unknown gains first, then the largest. in_output: the
+    times of the call with C in another format.
 
     Of a library's call whose fitted time is far from the program's, only what follows from fitted times.
     """
     of_program = () if is_apart(times) else (*_of_mapping(times, shares), *_of_numbers(times, shares))
     items = (*of_program, *_of_library(times, shares), *_of_output(times, in_output))
-    worth = [item for item in items if item.gain >= WORTH_ADVISING]
-    return tuple(sorted(worth, key=lambda advice: (advice.of_device, -advice.gain, advice.option)))
+    worth = [item for item in items if item.gain is None or item.gain >= WORTH_ADVISING]
+    return tuple(
+        sorted(worth, key=lambda item: (item.of_device, item.gain is not None, -(item.gain or 0), item.option))
+    )
 
 
 def is_apart(times: Times) -> bool:
     """Whether the program's shares say nothing of the time that is shown."""
-    return abs(times.beside_program) > APART
+    return abs(times.beside_program) > MOST_BESIDE
 
 
 def _of_mapping(times: Times, shares: TimeShares) -> Iterator[Advice]:
     """Changes of the call. What they save is at most what is lost today, and what products and bytes leave."""
-    for advice in _of_lost(times, shares):
-        taken = _format_taken(times) if advice.option.startswith("--input-format") else ""
-        yield replace(advice, gain=min(advice.gain, 1 - least_share(times, taken)))
+    as_they_are = 1 - least_share(times)
+    for change, gain, option in _of_lost(times, shares):
+        yield Advice(change, min(gain, as_they_are), True, option)
+    if taken := _format_taken(times):
+        gain = min(_casting(times, shares), 1 - least_share(times, taken))
+        yield Advice(f"operands that are in {taken} already", gain, True, f"--input-format {taken}")
 
 
-def _of_lost(times: Times, shares: TimeShares) -> Iterator[Advice]:
-    """The same by what is lost alone."""
-    lost = shares.lost
+def _of_lost(times: Times, shares: TimeShares) -> Iterator[tuple[str, float, str]]:
+    """(change, what is lost for want of it, option) of changes that leave A and B in their formats."""
     if not times.by_library and shares.works_more_than_it_waits:
-        yield Advice("tiles or slices of K that keep all cores busy to the end", _idle(shares), True, "hwsim tune")
-    yield Advice("a second tile in the PEs", shares.for_tile * _hidden_by_second_tile(times), True, "--pe-tiles 2")
-    taken = _format_taken(times)
-    if taken:
-        casts = {kernel.name for kernel in times.program.kernels if _casts(kernel)} if times.program else set()
-        names = [name for name in shares.passes.get(BEFORE, ()) if name in casts]
-        cycles = sum(kernel.cycles for kernel in times.timed.kernels if kernel.name in names) if times.timed else 0
-        change = f"operands that are in {taken} already"
-        gain = cycles / times.timed.cycles * (1 - lost.get(LAUNCHES, 0.0)) if times.timed else 0.0
-        yield Advice(change, gain, True, f"--input-format {taken}")
+        yield "tiles or slices of K that keep all cores busy to the end", _idle(shares), "hwsim tune"
+    yield "a second tile in the PEs", shares.for_tile * _hidden_by_second_tile(times), "--pe-tiles 2"
     if times.launches:
-        yield Advice("one launch for all kernels (a CUDA graph)", lost.get(LAUNCHES, 0.0), True, "no --launch-overhead")
+        yield "one launch for all kernels (a CUDA graph)", shares.lost.get(LAUNCHES, 0.0), "no --launch-overhead"
+
+
+def _casting(times: Times, shares: TimeShares) -> float:
+    """The share of the kernels before the products that cast operands."""
+    if times.program is None or times.timed is None:
+        return 0.0
+    casts = {kernel.name for kernel in times.program.kernels if _casts(kernel)}
+    names = [name for name in shares.passes.get(BEFORE, ()) if name in casts]
+    cycles = sum(kernel.cycles for kernel in times.timed.kernels if kernel.name in names)
+    return cycles / times.timed.cycles * (1 - shares.lost.get(LAUNCHES, 0.0))
 
 
 def _idle(shares: TimeShares) -> float:
@@ -134,18 +142,21 @@ def _idle(shares: TimeShares) -> float:
 
 
 def _of_library(times: Times, shares: TimeShares) -> Iterator[Advice]:
-    """A kernel of one's own where a library's leaves cores without a tile. It is named without a percentage: how much
-    of the fitted time is lost is not known.
+    """A kernel of one's own where a library's leaves cores without a tile, and its program loses time by that. How much
+    of the fitted time is lost is not known, and so is the gain.
     """
     gemm = None if times.program is None else times.program.gemm
     idle = max((row.idle_cores for row in times.occupancy), default=0)
     if not times.by_library or gemm is None or gemm.library is None or times.chip is None or not idle:
         return
+    if min(_idle(shares), 1 - least_share(times)) < WORTH_ADVISING:
+        return
     option = f"hwsim tune --library {gemm.library.name}"
-    words = f"the library's kernel leaves {idle} of {times.chip.cores} cores without a tile"
-    change, gain = "tiles or slices of K of a kernel of your own", min(_idle(shares), 1 - least_share(times))
-    sentence = f"{words}: {option} times other tiles and slices of K beside it"
-    yield Advice(change, gain, True, option, sentence=sentence)
+    sentence = (
+        f"the library's kernel leaves {idle} of {times.chip.cores} cores without a tile: {option} times other tiles "
+        "and slices of K beside it; what they save of the library's time is not known"
+    )
+    yield Advice("tiles or slices of K of a kernel of your own", None, False, option, sentence=sentence)
 
 
 def _of_output(times: Times, in_output: InOutput | None) -> Iterator[Advice]:
@@ -210,24 +221,24 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
     runs = MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
     without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
     singles = []
-    for share, words, numbers in ranked[:runs]:
+    for share, change, numbers in ranked[:runs]:
         gain = saved(times, numbers) * without_launches
-        singles.append((share, Advice(words, gain, False, _option(times.chip, numbers), of_device=True), numbers))
-    yield from (advice for _, advice, _ in singles)
-    limits = [(advice, numbers) for share, advice, numbers in singles if share > HALF]
-    for (first, of_first), (second, of_second) in list(combinations(limits, 2))[: runs - len(singles)]:
-        numbers = {**of_first, **of_second}
-        gain = saved(times, numbers) * without_launches
-        if gain >= first.gain + second.gain + WORTH_ADVISING:
-            change, option = f"{first.change} together with {second.change}", _option(times.chip, numbers)
-            yield Advice(change, gain, False, option, of_device=True, alone=(first.gain, second.gain))
+        singles.append((share, change, gain, numbers))
+        yield Advice(change, gain, False, _option(times.chip, numbers), of_device=True)
+    limits = [(change, gain, numbers) for share, change, gain, numbers in singles if share > HALF]
+    for (first, of_first, numbers), (second, of_second, others) in list(combinations(limits, 2))[: runs - len(singles)]:
+        both = {**numbers, **others}
+        gain = saved(times, both) * without_launches
+        if gain >= of_first + of_second + WORTH_ADVISING:
+            change, option = f"{first} together with {second}", _option(times.chip, both)
+            yield Advice(change, gain, False, option, of_device=True, alone=(of_first, of_second))
 
 
 def _option(chip: Device, numbers: NumberChanges) -> str:
-    """The option that tries numbers of the device twice as good; several of one part are named by one pattern."""
+    """The option that tries these numbers of the device; several of one part are named by one pattern."""
     parts: dict[tuple[str, str], list[str]] = {}
-    for path in numbers:
-        factor = "0.5x" if path.endswith(LESS_IS_BETTER) else "2x"
+    for path, (before, after) in new_values(chip, dict(numbers)).items():
+        factor = f"{float(after) / float(before):g}x"
         parts.setdefault((_part(path), factor), []).append(path)
     changes = [f"{named}={factor}" for (_, factor), paths in parts.items() for named in _pattern(chip, paths)]
     return f"--what-if {shlex.quote(','.join(changes)) if '*' in ''.join(changes) else ','.join(changes)}"

@@ -43,29 +43,28 @@ def _saved_from_cold(times: Times, numbers: NumberChanges) -> float:
     return 1 - after / before
 
 
-def saved_without(times: Times, engine: str) -> float:
-    """The share of the cycles that the program takes less if the engine's instructions took no time."""
-    assert times.program is not None and times.chip is not None and times.timed is not None
-    free = timing.run_in(times.program, times.chip, times.l2, free=lambda instr, link: instr.engine == engine)
-    return 1 - free.cycles / times.timed.cycles
-
-
-def saved_by(times: Times, part: PartUse) -> float:
-    """What the program would save if a part were twice as fast (an engine that does not multiply: if it took no
-    time).
+def saved_by(times: Times, *parts: PartUse) -> float:
+    """The share of the cycles that the program takes less if these parts were all twice as fast (an engine that does
+    not multiply: if its instructions took no time).
     """
-    assert times.chip is not None
-    if part.kind == "matrix":
-        assert times.program is not None
-        rates = [matrix_rate(times.chip, unit) for unit in sorted(times.program.units)]
-        return saved(times, {path: value for numbers in rates for path, value in numbers.items()})
-    if part.kind == "DRAM":
-        return saved(times, dram_rate(times.chip))
-    if part.kind == "L2":
-        return saved(times, l2_rate(times.chip))
-    if part.kind == "link":
-        return saved(times, link_rate(times.chip, part.name))
-    return saved_without(times, part.name)
+    assert times.program is not None and times.chip is not None and times.timed is not None
+    numbers: dict[str, float] = {}
+    engines: set[str] = set()
+    for part in parts:
+        if part.kind == "matrix":
+            for unit in sorted(times.program.units):
+                numbers |= matrix_rate(times.chip, unit)
+        elif part.kind == "DRAM":
+            numbers |= dram_rate(times.chip)
+        elif part.kind == "L2":
+            numbers |= l2_rate(times.chip)
+        elif part.kind == "link":
+            numbers |= link_rate(times.chip, part.name)
+        else:
+            engines.add(part.name)
+    chip = changed(times.chip, numbers) if numbers else times.chip
+    free = (lambda instr, link: instr.engine in engines) if engines else None
+    return 1 - timing.run_in(times.program, chip, times.l2, free=free).cycles / times.timed.cycles
 
 
 def dram_rate(chip: Device) -> NumberChanges:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from hwsim.backend.cpu import CPU
 from hwsim.errors import InputError, nearest
-from hwsim.formats import format_of
-from hwsim.operands.code_draws import draw
+from hwsim.formats import array_dtype, format_of
+from hwsim.operands.code_draws import draw_pair
+from hwsim.operands.matrix_product import MatrixProduct
 
 AnyArray = NDArray[Any]
 Float32 = NDArray[np.float32]
@@ -96,6 +97,10 @@ DISTRIBUTIONS: Mapping[str, Distribution] = MappingProxyType(
         "huge": Distribution("numbers of the largest binades"),
     }
 )
+#: Formats whose random elements are uniform over all values, as their schemes cut the bits of an integer into pieces.
+#: Elements of other integer formats are fp32 numbers of the distribution, rounded.
+UNIFORM = ("int16",)
+OF_UNIFORM = "uniform over all values"
 #: Formats whose values are drawn; their exponents bound the parameters.
 MOST_EXPONENTS: Mapping[str, int] = MappingProxyType({"fp32": 126, "fp64": 1022})
 
@@ -117,16 +122,38 @@ class ChosenDistribution:
         """What random elements are, in words."""
         return DISTRIBUTIONS[self.name].words.format(*self.parameters)
 
+    def is_uniform_in(self, format: str) -> bool:
+        """Whether elements to be used as a format are uniform over all its values: those of UNIFORM, unless bit fields
+        are drawn.
+        """
+        return format in UNIFORM and not self.is_of_codes
+
 
 def distribution_of(text: str) -> ChosenDistribution:
     """The distribution that a text names: a name, or a name and its parameters, as "log-uniform:-20:20".
 
     Raises InputError for another text, with what is allowed.
     """
+    try:
+        return _chosen(text)
+    except ValueError as error:
+        raise InputError(f"distribution {text!r}; allowed: {error}") from None
+
+
+def checked_distribution(value: Any) -> str:
+    """The text of a distribution. Raises ValueError for anything else, with what is allowed."""
+    if not isinstance(value, str):
+        raise ValueError("a name")
+    _chosen(value)
+    return value
+
+
+def _chosen(text: str) -> ChosenDistribution:
+    """The distribution that a text names. Raises ValueError with what is allowed."""
     name, *numbers = text.split(BETWEEN)
     known = DISTRIBUTIONS.get(name)
     if known is None:
-        raise InputError(f"{ALLOWED}{nearest(name, list(DISTRIBUTIONS))}")
+        raise ValueError(f"{ALLOWED}{nearest(name, list(DISTRIBUTIONS))}")
     if not numbers:
         return ChosenDistribution(name, known.defaults)
     try:
@@ -137,7 +164,7 @@ def distribution_of(text: str) -> ChosenDistribution:
     if len(parameters) == 1:
         is_right = is_right and parameters[0] > 0
     if not is_right or list(parameters) != sorted(set(parameters)):
-        raise InputError(_form(name, known))
+        raise ValueError(_form(name, known))
     return ChosenDistribution(name, parameters)
 
 
@@ -160,27 +187,9 @@ HELP = ", ".join(
 
 
 def words_of_draw(distribution: str, format: str) -> str:
-    """What random elements for this format are, in words."""
+    """What random elements to be used as this format are, in words."""
     chosen = distribution_of(distribution)
-    is_whole = format == "int16" and not chosen.is_of_codes
-    return "uniform over all values of int16" if is_whole else chosen.words
-
-
-@dataclass(frozen=True, slots=True)
-class _Matrices:
-    """The product of which codes are drawn, as `hwsim.operands.code_draws.ProductShape`."""
-
-    m: int
-    n: int
-    k: int
-    a: str
-    b: str
-    c: str
-    d: str
-
-    def shape(self, operand: str, cases: int) -> tuple[int, int, int]:
-        rows, columns = {"a": (self.m, self.k), "b": (self.n, self.k)}.get(operand, (self.m, self.n))
-        return cases, rows, columns
+    return f"{OF_UNIFORM} of {format}" if chosen.is_uniform_in(format) else chosen.words
 
 
 def normal(m: int, n: int, k: int, seed: int) -> tuple[Float32, Float32]:
@@ -200,19 +209,26 @@ def drawn(
     code_formats: tuple[str, str] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """A[..., m, k] and B[..., k, n] to be used as `format`, lead being their leading dimensions, of a distribution of
-    DISTRIBUTIONS: fp64 with all bits; int16: uniform over all values, or of bit fields; any other format in fp32.
+    DISTRIBUTIONS: fp64 with all bits; those of UNIFORM as integers, over all values; any other format in fp32.
 
     code_formats: of A's and B's bit fields, where these are drawn; the arrays hold their values (default: `format`).
-    Raises InputError for parameters that the arrays' format does not hold.
+    Raises InputError for parameters that the arrays' format does not hold, and for values of a format of UNIFORM that
+    are of another distribution.
     """
     chosen = distribution_of(distribution)
     dtype = np.float64 if format == "fp64" else np.float32
     if chosen.is_of_codes:
         return _values_of_codes((m, n, k), seed, code_formats or (format, format), chosen.name, lead, format)
     rng, shapes = np.random.default_rng(seed), ((*lead, m, k), (*lead, k, n))
-    if format == "int16":
-        low, high = np.iinfo(np.int16).min, np.iinfo(np.int16).max
-        return tuple(rng.integers(low, high, shape, np.int16, endpoint=True) for shape in shapes)  # type: ignore[return-value]
+    if chosen.is_uniform_in(format):
+        if chosen.name != NORMAL:
+            raise InputError(
+                f"distribution {distribution!r}: random operands of {format} are {OF_UNIFORM}; leave it out, or give A "
+                "and B"
+            )
+        whole = array_dtype(format_of(format))
+        low, high = np.iinfo(whole).min, np.iinfo(whole).max
+        return tuple(rng.integers(low, high, shape, whole, endpoint=True) for shape in shapes)  # type: ignore[return-value]
     most = MOST_EXPONENTS["fp64" if dtype == np.float64 else "fp32"]
     if any(abs(parameter) > most for parameter in chosen.parameters):
         raise InputError(
@@ -238,8 +254,8 @@ def _values_of_codes(
     """A and B of bit fields of two formats, as values that hold them: int16, fp64, else fp32."""
     m, n, k = sizes
     total = "int32" if format_of(formats[0]).is_integer else "fp64" if "fp64" in formats else "fp32"
-    product = _Matrices(m, n, k, *formats, total, total)
-    codes = draw(name, np.random.default_rng(seed), product, math.prod(lead))[:2]
+    product = MatrixProduct("A B", m=m, n=n, k=k, a=formats[0], b=formats[1], c=total, d=total)
+    codes = draw_pair(name, np.random.default_rng(seed), product, math.prod(lead))
     shapes = (*lead, m, k), (*lead, n, k)
     dtype = {"fp64": np.float64, "int16": np.int16}.get(format, np.float32)
     a, b = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwsim.analysis.engine_shares import launch_cycles_of
-from hwsim.devices import find
+from hwsim.devices.least_time import L2Bytes, least_time_of
 from hwsim.formats import format_of
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ def least_share(times: Times, operands: str = "") -> float:
     chip, timed, program = times.chip, times.timed, times.program
     if chip is None or timed is None or program is None or not timed.cycles:
         return 0.0
-    seconds = (timed.cycles + launch_cycles_of(times)) / (chip.clock_mhz * 1e6)
-    model, least = find(chip, times.unit), [0.0]
-    if model is not None and model.timing is not None:
-        least.append(timed.macs / (float(model.macs_per_cycle) * chip.cores * chip.clock_mhz * 1e6))
     once = {"read": 0.0, "write": 0.0}
     for array in program.arrays:
         bits, elements = array.element_bits or format_of(array.format).bits, array.reads or array.rows * array.cols
@@ -38,11 +34,10 @@ def least_share(times: Times, operands: str = "") -> float:
             once["read"] += elements * (min(bits, format_of(operands).bits) if operands else bits) / BYTE
         elif array.name == program.output:
             once["write"] += elements * bits / BYTE
-    moved = timed.traffic_bytes
-    if chip.hbm is not None:
-        crossed = sum(min(moved.get(f"HBM {way}", 0), size) for way, size in once.items())
-        least.append(crossed / chip.hbm.bytes_per_second)
-    if chip.l2 is not None:
-        rates = {"read": chip.l2.bytes_per_second, "write": chip.l2.write_bytes_per_second or chip.l2.bytes_per_second}
-        least.append(sum(min(moved.get(f"L2 {way}", 0), size) / rates[way] for way, size in once.items()))
-    return min(max(least) / seconds, 1.0)
+    l2, hbm = (
+        {way: min(timed.traffic_bytes.get(f"{memory} {way}", 0), size) for way, size in once.items()}
+        for memory in ("L2", "HBM")
+    )
+    least = least_time_of(chip, times.unit, timed.macs, L2Bytes(l2["read"], l2["write"]), sum(hbm.values()))
+    whole_us = (timed.cycles + launch_cycles_of(times)) / chip.clock_mhz
+    return min(least.us / whole_us, 1.0)

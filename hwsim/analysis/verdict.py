@@ -5,12 +5,13 @@ It knows times and their shares; it does not know what was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from itertools import combinations
 from typing import Any
 
-from hwsim.analysis.advice import Advice, advice_on, is_apart, matrix_unit_advice
+from hwsim.analysis.advice import MOST_BESIDE, Advice, advice_on, is_apart, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.engine_shares import launch_cycles_of, rate_while_busy
@@ -132,11 +133,12 @@ def verdict_of(
         return _without_cycles(times)
     tiles = {row.kernel: (row.tiles, row.cores - row.idle_cores) for row in times.occupancy}
     shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles_of(times))
-    binding = binding_part(shares, lambda part: saved_by(times, part))
+    saves = cache(partial(saved_by, times))
+    binding = binding_parts(shares, saves)
     bound = bound_of(shares, binding)
-    beside = matrix_beside(binding, shares, lambda part: saved_by(times, part))
+    named = (*binding, *matrix_beside(binding, shares, saves))
     of = "the program is " if is_apart(times) else ""
-    sentences = [of + _first(bound, binding, shares, beside, "DRAM" if times.chip.l2 is None else "L2")]
+    sentences = [of + _first(bound, named, shares, "DRAM" if times.chip.l2 is None else "L2")]
     if shares.padding * shares.busy >= WORTH_SAYING:
         sentences.append(
             f"products with the zeros of padded tiles take {_percent(shares.padding * shares.busy)} of the time"
@@ -176,10 +178,10 @@ def _advice(
     return matrix_unit_advice(times.cycles, other), *others
 
 
-def bound_of(shares: TimeShares, binding: PartUse | None) -> str:
-    """What bounds a time: the part that does, or where none does, the group of causes that loses most."""
-    if binding is not None:
-        return {"matrix": "compute", "DRAM": "memory"}.get(binding.kind, binding.kind)
+def bound_of(shares: TimeShares, binding: Sequence[PartUse]) -> str:
+    """What bounds a time: the busiest part that does, or where none does, the group of causes that loses most."""
+    if binding:
+        return {"matrix": "compute", "DRAM": "memory"}.get(binding[0].kind, binding[0].kind)
     groups = {
         "tiles": shares.tiles if shares.works_more_than_it_waits else 0.0,
         "passes": sum(shares.lost.get(cause, 0.0) for cause in OF_PASSES),
@@ -190,30 +192,34 @@ def bound_of(shares: TimeShares, binding: PartUse | None) -> str:
     return max(groups, key=lambda name: groups[name])
 
 
-def binding_part(shares: TimeShares, saves: Callable[[PartUse], float]) -> PartUse | None:
-    """The busiest part that bounds a time; None where none does. saves: what a run saves if a part is faster.
+def binding_parts(shares: TimeShares, saves: Callable[..., float]) -> tuple[PartUse, ...]:
+    """The parts that bound a time, the busiest first: one, or several in step, each of which hides what another one
+    would save. saves(part, ...): what a run saves if these parts are faster.
 
-    A saturated part bounds a time though it saves little, unless a part that is less busy saves more than MATTERS.
+    The busiest part that saves MATTERS bounds alone. Where none does, the fewest parts do that save it together; else a
+    saturated part does, though it saves little.
     """
-    saturated: PartUse | None = None
-    for part in shares.parts:
-        if part.share < BOUND_SHARE:
-            break
-        matters = (part.kind == "matrix" and saturated is None) or saves(part) >= MATTERS
-        if matters:
-            return part
-        if part.share >= SATURATED and saturated is None:
-            saturated = part
-    return saturated
+    busy = [part for part in shares.parts if part.share >= BOUND_SHARE]
+    has_saturated = False
+    for part in busy:
+        if (part.kind == "matrix" and not has_saturated) or saves(part) >= MATTERS:
+            return (part,)
+        has_saturated = has_saturated or part.share >= SATURATED
+    if len(busy) > 1 and saves(*busy) >= MATTERS:
+        for count in range(2, len(busy) + 1):
+            group = max(combinations(busy, count), key=lambda parts: saves(*parts))
+            if saves(*group) >= MATTERS:
+                return group
+    return tuple(busy[:1]) if has_saturated else ()
 
 
-def matrix_beside(binding: PartUse | None, shares: TimeShares, saves: Callable[[PartUse], float]) -> PartUse | None:
-    """The matrix units, where another part bounds a time and twice their rate saves more still; else None."""
+def matrix_beside(binding: Sequence[PartUse], shares: TimeShares, saves: Callable[..., float]) -> tuple[PartUse, ...]:
+    """The matrix units, where another part alone bounds a time and twice their rate saves more still; else none."""
     matrix = next((part for part in shares.parts if part.kind == "matrix"), None)
-    if binding is None or matrix is None or binding.kind == "matrix":
-        return None
+    if len(binding) != 1 or matrix is None or binding[0].kind == "matrix":
+        return ()
     gain = saves(matrix)
-    return matrix if gain >= MATTERS and gain > saves(binding) else None
+    return (matrix,) if gain >= MATTERS and gain > saves(binding[0]) else ()
 
 
 def lost_words(cause: str) -> str:
@@ -237,7 +243,10 @@ def _beside_program(times: Times, shares: TimeShares) -> list[str]:
         return [words]
     crossed = next((part.share for part in shares.parts if part.kind == "DRAM"), 0.0) / (1 + share)
     of_bytes = f"; the bytes of DRAM take {_percent(crossed)} of the fitted time" if crossed >= WORTH_SAYING else ""
-    return [words, f"no change of the program is advised, as the two times differ by more than 10 %{of_bytes}"]
+    return [
+        words,
+        f"no change of the program is advised, as the two times differ by more than {_percent(MOST_BESIDE)}{of_bytes}",
+    ]
 
 
 def _without_cycles(times: Times) -> Verdict:
@@ -249,10 +258,10 @@ def _without_cycles(times: Times) -> Verdict:
     return Verdict("unknown", None, {}, (), (text,))
 
 
-def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: PartUse | None, outside_cores: str) -> str:
+def _first(bound: str, named: Sequence[PartUse], shares: TimeShares, outside_cores: str) -> str:
+    """The first sentence. named: the parts that bound the time; several do so together."""
     does = "stream" if shares.is_array else "busy"
     matrix = f"{engine_words(shares.engine)} {does} {_percent(shares.busy)}" if shares.engine else "no products"
-    busiest = binding if binding is not None and binding.kind != "matrix" else next(iter(shares.parts), None)
     heads = {
         "compute": "compute bound",
         "memory": "memory bound",
@@ -266,19 +275,24 @@ def _first(bound: str, binding: PartUse | None, shares: TimeShares, beside: Part
         "latency": "latency bound",
         "folds": f"bound by {_fold_words(shares)}",
     }
-    facts = [matrix]
-    if busiest is not None and busiest.kind != "matrix":
-        other = f"{part_words(busiest)} busy {_percent(busiest.share)}"
-        facts = [other, matrix] if busiest is binding else [matrix, other]
+    others = [part for part in named if part.kind != "matrix"]
+    facts = [*(_busy_words(part) for part in others), matrix]
+    if not others and shares.parts and shares.parts[0].kind != "matrix":
+        facts.append(_busy_words(shares.parts[0]))
     losses = [
         f"{_percent(share)}{' lost' if i == 0 else ''} {lost_words(cause)}{_names(cause, shares)}"
         for i, (cause, share) in enumerate(list(shares.lost.items())[:MOST_LOSSES])
         if share >= WORTH_SAYING
     ]
     head = heads[bound]
-    if binding is not None and beside is not None:
-        head = f"bound by {part_words(binding)} and {part_words(beside)} together"
+    if len(named) > 1:
+        *first, last = (part_words(part) for part in named)
+        head = f"bound by {', '.join(first)} and {last} together"
     return f"{head}: {', '.join(facts)}{'; ' if losses else ''}{', '.join(losses)}"
+
+
+def _busy_words(part: PartUse) -> str:
+    return f"{part_words(part)} busy {_percent(part.share)}"
 
 
 def _fold_words(shares: TimeShares) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 
 from hwsim.analysis.inputs import HELP, NORMAL
 from hwsim.cli.matrices import read_pair
-from hwsim.cli.option_flags import add_options, distribution, given_options, whole
+from hwsim.cli.option_flags import add_options, argument_type, given_options, whole
 from hwsim.cli.progress import progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
 from hwsim.errors import InputError
 from hwsim.host.files import check_outputs
 from hwsim.host.threads import MOST, worker_count
 from hwsim.report.page.diff_page import diff_page
-from hwsim.request.declarations import DEFAULT_SCHEME, PROBLEM, SPARSITY, own_options
+from hwsim.request.declarations import DEFAULT_SCHEME, DISTRIBUTION, PROBLEM, SPARSITY, own_options
 from hwsim.request.option_records import LibraryOptions
 from hwsim.result import plain
 from hwsim.studies.diff_sides import Variant
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--distribution",
         "--operand-distribution",
-        type=distribution,
+        type=argument_type(DISTRIBUTION),
         metavar="NAME[:NUMBERS]",
         default=NORMAL,
         help=f"of random matrices: {HELP} (default {NORMAL})",

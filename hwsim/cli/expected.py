@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from hwsim.cli.saved_run import read_saved
 from hwsim.errors import InputError
-from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
-from hwsim.result import SCHEMA, Result
+from hwsim.result import Result
 
 SHA256 = re.compile("[0-9a-fA-F]{64}")
+RUN_WITH_BITS = "the JSON of a run with bits, as hwsim run --json prints it"
 
 
 def expected(text: str) -> Mapping[str, str]:
@@ -25,16 +25,11 @@ def expected(text: str) -> Mapping[str, str]:
         raise InputError(
             f"--expect {text}: allowed: the 64 hexadecimal digits of a SHA-256, or FILE.json of hwsim run --json"
         )
-    try:
-        run = json.loads(read_text(Path(text), "run of --expect", MOST_TABLE_BYTES))
-        schema, result, operands = run["schema"], run["result_sha256"], run["operands_sha256"]
-        if schema != SCHEMA or result is None or operands is None:
-            raise ValueError("it has no bits")
-    except (ValueError, RecursionError, TypeError, KeyError) as error:
-        raise InputError(
-            f"--expect {text}: not the JSON of a run with bits, as hwsim run --json prints it ({error})"
-        ) from error
-    return {"A": str(operands["a"]), "B": str(operands["b"]), "result": str(result)}
+    path = Path(text)
+    sums = read_saved("--expect", path, RUN_WITH_BITS).sums
+    if sums is None:
+        raise InputError(f"--expect {path}: not {RUN_WITH_BITS} (it has no bits)")
+    return sums
 
 
 def differing(wanted: Mapping[str, str], result: Result) -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hwsim.analysis.inputs import HELP, NORMAL, distribution_of
+from hwsim.analysis.inputs import HELP, NORMAL
 from hwsim.cli.help_text import add_mapping_help, add_scheme_help
 from hwsim.cli.matrices import read_array
 from hwsim.cli.verb_parser import VerbParser, add_flag
-from hwsim.errors import InputError
 from hwsim.gemm.option_types import ADDED, ARRAY, TRUTH, OptionType
-from hwsim.request.declarations import Declared, declared_by_name
+from hwsim.request.declarations import DISTRIBUTION, Declared, declared_by_name
 from hwsim.schemes import scheme_of
 
 DEST = "gemm_option_"
@@ -59,13 +58,16 @@ def positive(text: str) -> float:
     return value
 
 
-def distribution(text: str) -> str:
-    """A distribution of random matrices, for argparse."""
-    try:
-        distribution_of(text)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: {error}") from None
-    return text
+def argument_type(option_type: OptionType) -> Callable[[str], Any]:
+    """An argparse type: a value of an option's type."""
+
+    def parse(text: str) -> Any:
+        try:
+            return option_type.check(option_type.parse(text))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}; allowed: {error}") from None
+
+    return parse
 
 
 def add_distribution(group: Any) -> None:
@@ -73,7 +75,7 @@ def add_distribution(group: Any) -> None:
     group.add_argument(
         "--operand-distribution",
         action="append",
-        type=distribution,
+        type=argument_type(DISTRIBUTION),
         metavar="NAME[:NUMBERS]",
         help=f"of random matrices: {HELP}; may be repeated (default {NORMAL})",
     )

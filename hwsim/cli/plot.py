@@ -58,12 +58,13 @@ DEFAULTS = {
 class PlotKind:
     """A kind of plot: what it shows, how it is drawn from the verb's arguments, and the options that it takes.
 
-    draw: gives the figure, and the rows of which it is.
+    draw: gives the figure, and the rows of which it is. has_one_place: it takes one value of --at.
     """
 
     shows: str
     draw: Draw
     takes: tuple[str, ...]
+    has_one_place: bool = False
 
 
 def _rows(arguments: argparse.Namespace, progress: Any, shapes: list[list[int]], *, exact: bool) -> PlotRows:
@@ -296,19 +297,18 @@ KINDS = {
         _tflops_over_size,
         (*WAYS, "at", "y", "slopes"),
     ),
-    "tiles": PlotKind("best cycles of every tile that hwsim tune timed (--at: n of n^3)", _tiles, (*WAYS, "at")),
+    "tiles": PlotKind(
+        "best cycles of every tile that hwsim tune timed (--at: n of n^3)", _tiles, (*WAYS, "at"), has_one_place=True
+    ),
     "rooflines": PlotKind(
         "attainable rate over work per byte, with a run of each device and scheme (--at: n of n^3)",
         _rooflines,
         (*WAYS, "at"),
+        has_one_place=True,
     ),
     "devices": PlotKind("peak of each format on each device", _devices, ("device", "format")),
     "sweep": PlotKind("a column over another of a sweep's rows (--study, --x, --y)", _sweep, ("study", "x", *LINES)),
 }
-#: Kinds that have one value of --at.
-ONE_PLACE = ("tiles", "rooflines")
-
-
 #: What an error about an unknown option adds.
 UNKNOWN_OPTION = (
     "plot takes no such option. Options of a scheme or a run stand in a study: "
@@ -440,7 +440,7 @@ def _check_taken(arguments: argparse.Namespace) -> None:
         raise InputError(
             f"plot {arguments.kind} does not take {', '.join(wrong)}; it takes {', '.join(map(_flag, taken))}"
         )
-    if arguments.kind in ONE_PLACE and arguments.at and len(arguments.at) > 1:
+    if KINDS[arguments.kind].has_one_place and arguments.at and len(arguments.at) > 1:
         raise InputError(f"plot {arguments.kind}: --at {' '.join(map(str, arguments.at))}; allowed: one size")
 
 

@@ -21,13 +21,13 @@ from hwsim.cli.matrices import read_pair
 from hwsim.cli.option_flags import TITLES, add_options, given_options, positive, whole
 from hwsim.cli.progress import ProgressBar, is_beside_output, progress_bar
 from hwsim.cli.report_option import add_report, check_report, report_files, report_note
+from hwsim.cli.saved_run import SavedRun, read_saved
 from hwsim.cli.trace_options import check_trace, gantt_asked_for, most_waited, trace_asked_for
 from hwsim.cli.verb_parser import add_flag
 from hwsim.compute.call import ProductCall
 from hwsim.compute.times import why_no_cycles
 from hwsim.errors import InputError, MismatchError, UnsupportedError
 from hwsim.host.files import check_outputs, write_whole
-from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.report.page.run_page import run_page
 from hwsim.report.text.run_text import problem_text, run_text
 from hwsim.report.text.values_text import values_text
@@ -39,13 +39,12 @@ from hwsim.request.declarations import (
     DEFAULT_SCHEME,
     OPERAND_DISTRIBUTION,
 )
-from hwsim.result import SCHEMA, Result, plain
+from hwsim.result import Result, plain
 from hwsim.trace.trace import FORMATS
 
-#: Options whose output is of cycles.
 BETWEEN_CHANGES = re.compile(r",(?=[^,]*=)")  # the comma of PATH=2x,PATH=2x
 DRAWN = ("seed", OPERAND_DISTRIBUTION)  # options that ask for random operands
-NEED_CYCLES = ("what_if", "trace", "gantt")
+NEED_CYCLES = ("what_if", "trace", "gantt")  # options whose output is of cycles
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -212,8 +211,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.gemm is not None:
         if arguments.clock_mhz is not None:
             raise InputError("--clock-mhz: the record says the clock; leave it out beside --gemm")
-        what["gemm"] = read_record(arguments.gemm)
-        _say_drawn(arguments, options)
+        saved = read_saved("--gemm", arguments.gemm, "a record as --save-gemm writes it")
+        what["gemm"] = saved.record
+        _say_drawn(arguments, options, saved)
     elif arguments.clock_mhz is not None:
         what["clock_mhz"] = arguments.clock_mhz
     what |= {name: x for name in ("device", "scheme") if (x := getattr(arguments, name)) is not None}
@@ -350,33 +350,12 @@ def _inputs(arguments: argparse.Namespace, call: ProductCall) -> str:
     return f"A and B random {words}, seed {problem.seed}"
 
 
-def _say_drawn(arguments: argparse.Namespace, options: Mapping[str, Any]) -> None:
+def _say_drawn(arguments: argparse.Namespace, options: Mapping[str, Any], saved: SavedRun) -> None:
     """Warn of a record that is repeated with random operands nobody asked for: it holds none. In the JSON of a run it
     stands beside what drew them.
     """
     asked = arguments.a is not None or arguments.no_exact or any(name in options for name in DRAWN)
     if not asked and not arguments.quiet:
-        flags = _draw_flags(arguments.gemm)
+        flags = saved.draw_flags
         way = f"{flags} draws the ones of that run again" if flags else "give --a and --b, or --seed"
         print(f"hwsim: warning: a record holds no operands: A and B are drawn anew; {way}", file=sys.stderr)
-
-
-def _draw_flags(path: Path) -> str:
-    """The flags that draw the operands of a run again, whose JSON a file is; empty where it has none."""
-    run = json.loads(read_text(path, "record of --gemm", MOST_TABLE_BYTES))
-    if not isinstance(run, dict) or run.get("schema") != SCHEMA or run.get("seed") is None:
-        return ""
-    named = run.get("options", {}).get(OPERAND_DISTRIBUTION)
-    return f"--seed {run['seed']}" + (f" --operand-distribution {named}" if named else "")
-
-
-def read_record(path: Path) -> Any:
-    """The record in a JSON file, as plain data: alone, or in the JSON of a run. Raises InputError naming the file where
-    it is none.
-    """
-    text = read_text(path, "record of --gemm", MOST_TABLE_BYTES)
-    try:
-        record = json.loads(text)
-        return record["gemm"] if isinstance(record, dict) and record.get("schema") == SCHEMA else record
-    except (ValueError, RecursionError, KeyError) as error:
-        raise InputError(f"--gemm {path}: not a record as --save-gemm writes it ({error})") from error

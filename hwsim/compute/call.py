@@ -65,7 +65,8 @@ class ProductCall:
         sustained_mhz: the clock of the times, where that is not the device file's.
         """
         options, record, lead = self.options, self.resolved.gemm, self.operands.lead
-        shown = {**self.resolved.options, "input_format": record.single.input_format, **self.resolved.facts}
+        input_format = self.operands.format_before or record.problem.input_format
+        shown = {**self.resolved.options, "input_format": input_format, **self.resolved.facts}
         if lead:
             one_for_all = self.resolved.has_stack_program
             how = "of one program for all" if one_for_all else "of one matrix, times their number"

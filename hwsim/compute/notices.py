@@ -21,6 +21,8 @@ from hwsim.resolve.choice.clipped_tile import clipped_tile
 from hwsim.resolve.choice.idle_cores import idle_cores
 from hwsim.resolve.choice.split_k_advice import advice
 
+WIDENED = "operands_widened"  # code of the warning that A and B came in two formats
+
 
 @dataclass(frozen=True, slots=True)
 class Notices:
@@ -70,4 +72,4 @@ def _widened(own_formats: tuple[str, str], format: str) -> RunWarning:
     message = (
         f"A came in {own_formats[0]} and B in {own_formats[1]}: both are in memory as {format}, and cycles are of that"
     )
-    return {"code": "operands_widened", "count": 1, "message": message}
+    return {"code": WIDENED, "count": 1, "message": message}

@@ -73,7 +73,7 @@ def saved_call(
         chip = at_power(chip, options.machine.power_limit_w)
     if problem.image is not None and options.machine.exact:
         raise InputError("the record is of a convolution: its cycles alone (exact=False); bits are hwsim.conv2d's")
-    options = _with_record(options, record, has_arrays=a is not None)
+    options = _with_record(options, record, scheme, has_arrays=a is not None)
     operands = operands_of(a, b, options, scheme)
     if a is None and not options.machine.exact:
         operands = replace(operands, lead=problem.lead)
@@ -123,13 +123,15 @@ def _chip(record: Gemm, device: DeviceLike) -> Device:
     return clocked(chip, record.device.clock_mhz)
 
 
-def _with_record(options: CallOptions, record: Gemm, *, has_arrays: bool) -> CallOptions:
-    """The options with the clock, and without arrays the sizes and the format, of a record."""
+def _with_record(options: CallOptions, record: Gemm, scheme: Scheme, *, has_arrays: bool) -> CallOptions:
+    """The options with the clock, and without arrays the sizes, of a record, and its format where none is given."""
     problem, machine = options.problem, replace(options.machine, clock_mhz=record.device.clock_mhz)
     if not has_arrays:
         m, n, k = record.problem.sizes
         batch = record.problem.matrices if len(record.problem.lead) == 1 and record.problem.image is None else None
-        problem = replace(problem, m=m, n=n, k=k, batch=batch, input_format=record.problem.input_format)
+        problem = replace(problem, m=m, n=n, k=k, batch=batch)
+        if problem.input_format is None and not (scheme.quantizes and machine.exact):  # which rounds what is drawn
+            problem = replace(problem, input_format=record.problem.input_format)
     return replace(options, problem=problem, machine=machine)
 
 

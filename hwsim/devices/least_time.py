@@ -32,22 +32,40 @@ class LeastTime:
         return max(self.products_us, self.l2_us, self.hbm_us)
 
 
+@dataclass(frozen=True, slots=True)
+class L2Bytes:
+    """Bytes that cross L2, each way at its own rate."""
+
+    read: float
+    written: float = 0.0
+
+
 def least_time(chip: Device, unit: str | None, macs: int, moved_bytes: float, *, is_series: bool) -> LeastTime:
-    """The least time of `macs` products by instruction `unit` and of operands and results of `moved_bytes`.
+    """The least time of `macs` products by instruction `unit` and of operands and results of `moved_bytes`, all at the
+    rate of L2's reads.
 
     is_series: the same work was done just before, so that L2 may hold a part of it. A unit without timing data, an L2
     or an HBM that the device file lacks take no time.
     """
+    capacity = chip.l2.capacity_bytes if is_series and chip.l2 is not None else 0
+    return least_time_of(chip, unit, macs, L2Bytes(moved_bytes), fetched_bytes(moved_bytes, capacity))
+
+
+def least_time_of(chip: Device, unit: str | None, macs: int, l2_bytes: L2Bytes, hbm_bytes: float) -> LeastTime:
+    """The least time of `macs` products by instruction `unit`, of bytes that cross L2, and of bytes of HBM; as
+    `least_time` where the device file lacks something.
+    """
     instruction = None if unit is None else find(chip, unit)
-    products_us = 0.0
+    products_us = l2_us = 0.0
     if instruction is not None and instruction.timing is not None:
         products_us = macs / (float(instruction.macs_per_cycle) * chip.cores * chip.clock_mhz)
-    l2_us = 0.0 if chip.l2 is None else moved_bytes / chip.l2.bytes_per_second * 1e6
-    capacity = chip.l2.capacity_bytes if is_series and chip.l2 is not None else 0
+    if chip.l2 is not None:
+        write_rate = chip.l2.write_bytes_per_second or chip.l2.bytes_per_second
+        l2_us = l2_bytes.read / chip.l2.bytes_per_second * 1e6 + l2_bytes.written / write_rate * 1e6
     if chip.hbm is None:
         return LeastTime(products_us, l2_us, 0.0)
     rate = float(chip.hbm.bytes_per_second)
-    return LeastTime(products_us, l2_us, fetched_bytes(moved_bytes, capacity) / rate * 1e6, rate)
+    return LeastTime(products_us, l2_us, hbm_bytes / rate * 1e6, rate)
 
 
 def fetched_bytes(moved_bytes: float, capacity_bytes: int) -> float:

@@ -7,12 +7,9 @@ integer ones may have .satfinite after the shape.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-
-import numpy as np
 
 from hwsim.errors import InputError
-from hwsim.formats import code_dtype, format_of
+from hwsim.operands.matrix_product import MatrixProduct
 
 #: What PTX calls a format -> its name in hwsim.formats.
 PTX_FORMATS = {
@@ -33,27 +30,8 @@ _NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One matrix instruction: its shape in elements and its formats, by name (hwsim.formats)."""
-
-    name: str
-    m: int
-    n: int
-    k: int
-    a: str
-    b: str
-    c: str
-    d: str
-
-    def dtype(self, operand: str) -> np.dtype[np.unsignedinteger]:
-        """The dtype of the codes of "a", "b", "c" or "d"."""
-        return code_dtype(format_of(getattr(self, operand)))
-
-    def shape(self, operand: str, cases: int) -> tuple[int, int, int]:
-        """The shape of an operand's array in a golden file: a (cases, M, K), b (cases, N, K), c and d (cases, M, N)."""
-        rows, columns = {"a": (self.m, self.k), "b": (self.n, self.k)}.get(operand, (self.m, self.n))
-        return cases, rows, columns
+#: One matrix instruction.
+Instruction = MatrixProduct
 
 
 def parse(name: str) -> Instruction:

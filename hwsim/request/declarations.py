@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from hwsim.analysis.inputs import HELP, NORMAL, distribution_of
+from hwsim.analysis.inputs import HELP, NORMAL, checked_distribution
 from hwsim.backend.by_name import NAMES as ENGINES
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices.variants import checked_clock
@@ -56,16 +56,6 @@ def _clock(value: Any) -> float:
         raise ValueError(str(error).rpartition("allowed: ")[2]) from None
 
 
-def _distribution(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("a name")
-    try:
-        distribution_of(value)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-    return value
-
-
 def _library(value: Any) -> str | LibraryOnDevice:
     if isinstance(value, str | LibraryOnDevice):
         return value
@@ -91,7 +81,7 @@ def _parse_factors(text: str) -> Any:
 FACTORS = OptionType("own", _factors, _parse_factors, "A,B", "Sequence[float]")
 MHZ = OptionType("own", _clock, NUMBER.parse, "MHZ", "float")
 SCHEDULE = replace(MAPPING, annotation="Schedule | Mapping[str, Any]")
-DISTRIBUTION = OptionType("named", _distribution, str, "NAME[:NUMBERS]", "str")
+DISTRIBUTION = OptionType("named", checked_distribution, str, "NAME[:NUMBERS]", "str")
 LIBRARY_NAME = OptionType("own", _library, str, "NAME|FILE", "str | Path | LibraryOnDevice")
 DEFAULT_DEVICE, DEFAULT_SCHEME, AUTO = "ascend910a", "native", "auto"
 

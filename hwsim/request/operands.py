@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hwsim.analysis.inputs import NORMAL, distribution_of, drawn
+from hwsim.analysis.inputs import NORMAL, drawn
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import code_dtype, format_of
 from hwsim.gemm.convolution import ConvShape, conv_of
@@ -51,6 +51,11 @@ class ProductOperands:
     def pair(self) -> tuple[Operand, Operand] | None:
         """A and B, where there are any."""
         return None if self.left is None or self.right is None else (self.left, self.right)
+
+    @property
+    def format_before(self) -> str | None:
+        """The format that A and B were in before a scheme quantised them; None where none did."""
+        return None if self.originals is None else common_format(*(side.format for side in self.originals))
 
     def converted(self, format: str) -> ProductOperands:
         """The same operands rounded to a format."""
@@ -98,12 +103,6 @@ def operands_of(a: AnyArray | None, b: AnyArray | None, options: CallOptions, sc
         _check_memory(sizes, math.prod(lead), options, is_drawn)
     if is_drawn:
         of_draw = scheme.input_formats[0] if in_memory is None else common_format(*in_memory)
-        chosen = distribution_of(problem.operand_distribution)
-        if of_draw == "int16" and chosen.name != NORMAL and not chosen.is_of_codes:
-            raise InputError(
-                f"operand_distribution = {problem.operand_distribution!r}: random operands of int16 are uniform over "
-                "all values; leave it out, or give A and B"
-            )
         m, n, k = (sizes[name] for name in "mnk")
         pair = drawn(m, n, k, problem.seed, of_draw, problem.operand_distribution, lead, in_memory)
         left, right = (operand("A", x) for x in pair)

@@ -164,7 +164,8 @@ def _table(
     )
     schemes = {point.scheme: objects.get(point.scheme) or point.scheme for point in points}
     warnings = two_problems(
-        [(point, schemes[point.scheme], rows_by_key[key]) for key, point in zip(keys, points, strict=True)]
+        [(point, schemes[point.scheme], rows_by_key[key]) for key, point in zip(keys, points, strict=True)],
+        exact=study.exact,
     )
     return SweepTable(
         study.title,

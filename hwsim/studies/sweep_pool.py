@@ -92,7 +92,7 @@ def row_of(task: SweepTask, threads: int | None = None, objects: Mapping[str, Sc
     row |= {
         "chosen_scheme": result.scheme,
         "chosen_format": result.options.get("format"),
-        "memory_format": result.gemm.problem.input_format,
+        "memory_format": result.options["input_format"],
         "chosen_tile": _tile(result),
         "chosen_k_group": result.options.get("k_group"),
         "chosen_split_k": result.options.get("split_k"),

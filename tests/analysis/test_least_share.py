@@ -9,6 +9,7 @@ import pytest
 import hwsim
 from hwsim.analysis.least_share import least_share
 from hwsim.devices import instruction, load
+from hwsim.report.page.run_page import run_page
 
 ONCE = {"m": 112, "n": 6144, "k": 10240}
 DEVICES = ("a100", "h200", "b200", "mi300x", "l40s", "ascend910a", "ascend910b")
@@ -81,7 +82,10 @@ def test_a_librarys_time_that_the_program_contradicts_gets_no_percentage() -> No
     assert with_launches.times.beside_program == pytest.approx(apart)
     assert not any("what-if" in item.option for item in result.verdict.advice)
     assert point.achieved == pytest.approx(result.tflops)
-    assert "hwsim tune --library cublas" in str(result.verdict.advice[0])
+    first = result.verdict.advice[0]
+    assert "hwsim tune --library cublas" in str(first) and "is not known" in str(first)
+    assert first.gain is first.to_dict()["gain"] is None and not first.is_most
+    assert ">not known<" in run_page(result).html()
 
 
 def test_a_librarys_time_near_the_programs_keeps_the_advice() -> None:

@@ -26,7 +26,7 @@ from hwsim.analysis.time_shares import (
     TimeShares,
     time_shares,
 )
-from hwsim.analysis.verdict import BOUND_SHARE, SATURATED, binding_part, bound_of, lost_words, part_words
+from hwsim.analysis.verdict import BOUND_SHARE, MATTERS, SATURATED, binding_parts, bound_of, lost_words, part_words
 from hwsim.cli import main
 from hwsim.devices import changed, load
 from hwsim.devices.numbers import paths_of
@@ -352,22 +352,36 @@ def test_a_device_without_l2_is_bound_by_its_link_to_dram(tmp_path, capsys):
     assert "bound by the link to DRAM: link GM_SRAM busy" in said and "the device has no L2; clock" in said
 
 
-def test_a_link_in_step_does_not_hide_that_dram_bounds(tmp_path):
-    """Twice the rate of DRAM alone saves little, as the link has nearly the same; the bytes take the whole time."""
+@pytest.mark.parametrize(("shape", "busy"), [((8, 4096, 4096), (99, 97)), ((8, 512, 512), (78, 74))])
+def test_two_parts_in_step_do_not_hide_one_another(tmp_path, shape, busy):
+    """Twice the rate of DRAM alone saves little, as the link has nearly the same, and the other way round."""
     path = new_device_file(tmp_path / "mine.yaml", "accelerator", {})
     text = path.read_text()
     for key, value in (("cores", "4"), ("  bytes_per_second", "5.0e+11"), ("clock_mhz", "1000")):
         text, count = re.subn(rf"(?m)^{key}: \S+", f"{key}: {value}", text)
         assert count == 1
     path.write_text(text)
-    chip = str(path)
-    shape = {"m": 8, "n": 4096, "k": 4096}
-    result = hwsim.run(device=chip, format="fp16", exact=False, **shape)
-    (moved,) = (part.share for part in result.verdict.parts if part.kind == "DRAM")
-    assert moved >= SATURATED and faster(result, {"hbm.bytes_per_second": 1e12}) < 0.05
-    assert result.verdict.bound == "memory" and str(result.verdict).startswith("memory bound: DRAM busy 99 %")
-    (row,) = hwsim.sweep({"devices": chip, "options": {"format": "fp16"}, **shape}, jobs=1, cache=False).rows
+    chip, sizes = str(path), dict(zip("mnk", shape, strict=True))
+    result = hwsim.run(device=chip, format="fp16", exact=False, **sizes)
+    shares = {part.name: part.share for part in result.verdict.parts}
+    assert min(shares["DRAM"], shares["GM_SRAM"]) >= BOUND_SHARE
+    dram = {"hbm.bytes_per_second": 1e12}
+    link = {"links.GM_SRAM.bytes_per_cycle": 2 * result.times.chip.links["GM_SRAM"].bytes_per_cycle}
+    assert max(faster(result, dram), faster(result, link)) < MATTERS <= faster(result, dram | link)
+    words = f"bound by DRAM and link GM_SRAM together: DRAM busy {busy[0]} %, link GM_SRAM busy {busy[1]} %, engine"
+    assert result.verdict.bound == "memory" and str(result.verdict).startswith(words)
+    (row,) = hwsim.sweep({"devices": chip, "options": {"format": "fp16"}, **sizes}, jobs=1, cache=False).rows
     assert row["bound"] == "memory"
+
+
+def test_the_fewest_parts_in_step_are_named():
+    parts = tuple(PartUse("link", name, 0.9 - 0.05 * place) for place, name in enumerate("XYZ"))
+    shares = TimeShares(0.1, 0.0, {OPERANDS: 0.9}, parts, {}, "M")
+    for needed in ((0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        group = tuple(parts[place] for place in needed)
+        found = binding_parts(shares, lambda *tried, group=group: MATTERS if set(group) <= set(tried) else 0.0)
+        assert found == group and bound_of(shares, found) == "link"
+    assert binding_parts(shares, lambda *tried: 0.9 * MATTERS) == ()
 
 
 @pytest.mark.parametrize("kind", ["DRAM", "L2", "link", "elementwise", "copy"])
@@ -375,11 +389,11 @@ def test_a_link_in_step_does_not_hide_that_dram_bounds(tmp_path):
 def test_a_part_that_is_busy_nearly_all_the_time_bounds_whatever_it_saves(kind, busy):
     parts = (PartUse(kind, "X", SATURATED), PartUse("link", "Y", 0.8), PartUse("matrix", "M", busy))
     shares = TimeShares(busy, 0.0, {OPERANDS: 1 - busy}, parts, {}, "M")
-    assert binding_part(shares, lambda part: 0.0) is parts[0]
-    assert bound_of(shares, parts[0]) == {"DRAM": "memory"}.get(kind, kind)
+    assert binding_parts(shares, lambda *parts: 0.0) == parts[:1]
+    assert bound_of(shares, parts[:1]) == {"DRAM": "memory"}.get(kind, kind)
 
 
 def test_a_less_busy_part_bounds_before_a_saturated_one_where_it_saves_more():
     parts = (PartUse("L2", "L2", SATURATED), PartUse("matrix", "M", 0.9))
     shares = TimeShares(0.9, 0.0, {OPERANDS: 0.1}, parts, {}, "M")
-    assert binding_part(shares, lambda part: 0.06 if part.kind == "matrix" else 0.0) is parts[1]
+    assert binding_parts(shares, lambda *parts: 0.06 if parts[-1].kind == "matrix" else 0.0) == parts[1:]

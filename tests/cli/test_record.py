@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.analysis.inputs import drawn
 from hwsim.cli import main
 from hwsim.devices import changed
 from hwsim.errors import InputError
@@ -192,15 +193,51 @@ def test_a_colleague_compares_operands_and_bits_with_the_json_of_a_run(tmp_path,
     assert "differs: A has" in capsys.readouterr().err
 
 
-def test_the_warning_of_drawn_operands_names_the_flags_that_draw_them_again(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("way", "drawn_in"),
+    [
+        (["--device", "h100", "--operand-distribution", "log-uniform:-9:9"], "fp32"),
+        (["--device", "h100", "--scheme", "bf16x9", "--input-format", "fp64"], "fp64"),
+        (["--device", "b200", "--scheme", "mxfp8"], "fp32"),
+        (["--device", "b200", "--scheme", "mxfp8", "--input-format", "e4m3"], "e4m3"),
+    ],
+)
+def test_the_warning_of_drawn_operands_names_the_flags_that_draw_them_again(way, drawn_in, tmp_path, capsys):
     file = tmp_path / "run.json"
-    drawn = ["--seed", "1", "--operand-distribution", "log-uniform:-9:9"]
-    assert main(["run", "--device", "h100", "--m", "8", "--n", "8", "--k", "67", *drawn, "--json", "-q"]) == 0
+    assert main(["run", "--m", "8", "--n", "8", "--k", "67", "--seed", "1", *way, "--json", "-q"]) == 0
     file.write_text(capsys.readouterr().out)
     again = ["run", "--gemm", str(file), "--expect", str(file)]
     assert main(again) == 1
-    assert f"drawn anew; {' '.join(drawn)} draws the ones of that run again" in capsys.readouterr().err
-    assert main([*again, *drawn]) == 0
+    said = capsys.readouterr().err
+    flags = said.split("drawn anew; ")[1].split(" draws the ones of that run again")[0].split()
+    assert flags[:2] == ["--seed", "1"] and flags[-2:] == ["--input-format", drawn_in]
+    assert ("--operand-distribution" in flags) == ("--operand-distribution" in way)
+    assert main([*again, *flags]) == 0
+
+
+def test_a_scheme_that_quantises_says_what_its_operands_were_drawn_in(tmp_path, capsys):
+    """The record is of the quantised operands; repeated, it quantises what the run drew."""
+    file = tmp_path / "run.json"
+    assert main(["run", "--device", "b200", "--scheme", "nvfp4", "--m", "8", "--n", "8", "--k", "64", "--json"]) == 0
+    file.write_text(capsys.readouterr().out)
+    run = json.loads(file.read_text())
+    assert (run["options"]["input_format"], run["gemm"]["problem"]["a"]["format"]) == ("fp32", "e2m1")
+    assert main(["run", "--gemm", str(file), "--seed", "0", "--expect", str(file)]) == 0
+    sizes = {"device": "b200", "scheme": "nvfp4", "m": 8, "n": 8, "k": 64}
+    given = hwsim.run(*(x.astype(np.float64) for x in drawn(8, 8, 64, 0, "fp32")), device="b200", scheme="nvfp4")
+    assert given.options["input_format"] == "fp64"
+    assert hwsim.run(**sizes, exact=False).options["input_format"] == "e2m1"  # no operands: of those that it times
+    rows = hwsim.sweep({"devices": "b200", "schemes": "nvfp4", "shapes": [[8, 8, 64]], "exact": True}, cache=False).rows
+    assert [row["memory_format"] for row in rows] == ["fp32"]
+
+
+def test_operands_of_two_formats_have_no_flags_that_draw_them_again(tmp_path, capsys):
+    file = tmp_path / "run.json"
+    way = ["--device", "h100", "--format", "e4m3", "--input-format", "e5m2,e4m3"]
+    assert main(["run", "--m", "8", "--n", "8", "--k", "67", *way, "--json", "-q"]) == 0
+    file.write_text(capsys.readouterr().out)
+    assert main(["run", "--gemm", str(file)]) == 0
+    assert "drawn anew; give --a and --b, or --seed" in capsys.readouterr().err
 
 
 def test_what_expect_refuses(tmp_path, capsys):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from work import calls
@@ -9,7 +12,7 @@ from work import calls
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
 from hwsim.golden.instructions import Instruction, parse
-from hwsim.operands.code_draws import DISTRIBUTIONS, draw
+from hwsim.operands.code_draws import BLOCK, DISTRIBUTIONS, draw, draw_pair
 
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
@@ -158,3 +161,29 @@ def test_whole_arrays_are_drawn_at_once(distribution) -> None:
         calls(lambda count=count: draw(distribution, np.random.default_rng(1), entry, count)) for count in (20, 200)
     )
     assert many < 1.5 * few
+
+
+@pytest.mark.parametrize("name", [*NAMES, FNUZ.name, INTEGER])
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_pair_has_the_bits_of_a_triple_and_no_c(name: str, distribution: str) -> None:
+    """C of an odd number of elements, of more than are passed over at once."""
+    entry = replace(entry_of(name), m=301, n=257, k=67)
+    assert entry.m * entry.n > BLOCK
+    with_c = draw(distribution, np.random.default_rng(5), entry, 1)
+    pair = draw_pair(distribution, np.random.default_rng(5), entry, 1)
+    assert [x.tobytes() for x in pair] == [x.tobytes() for x in with_c[:2]]
+    of_many = replace(entry, m=5, n=3), 40
+    pair = draw_pair(distribution, np.random.default_rng(6), *of_many)
+    assert [x.tobytes() for x in pair] == [
+        x.tobytes() for x in draw(distribution, np.random.default_rng(6), *of_many)[:2]
+    ]
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_pair_takes_no_memory_for_c(distribution: str) -> None:
+    entry = Instruction("flat", 2048, 2048, 2, "bf16", "bf16", "fp32", "fp32")
+    tracemalloc.start()
+    draw_pair(distribution, np.random.default_rng(5), entry, 1)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < entry.m * entry.n  # a quarter of C

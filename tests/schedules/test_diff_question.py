@@ -10,21 +10,43 @@ import numpy as np
 import pytest
 
 import hwsim
+from hwsim.compute.call import sort_by_owner
 from hwsim.errors import InputError
 from hwsim.operands.operand import operand
+from hwsim.request.operands import operands_of
+from hwsim.schemes import scheme_of
 from hwsim.studies.diff_operands import random_operands
 from hwsim.studies.diff_sizes import size_histogram
 
 SIZES = {"m": 24, "n": 40, "k": 128}
 
 
-@pytest.mark.parametrize("name", ["fp16", "bf16", "tf32", "e4m3", "e5m2", "fp64", "int8", "e2m3"])
+@pytest.mark.parametrize("name", ["fp16", "bf16", "tf32", "e4m3", "e5m2", "fp64", "e2m3"])
 def test_operands_are_numbers_of_the_format(name: str) -> None:
     for distribution in ("normal", "uniform", "positive"):
         for side in random_operands(9, 8, 33, seed=3, distribution=distribution, format=name):
             values = side.astype(np.float64)
             wide = operand("A", values).converted(name)
             assert np.array_equal(wide.values().astype(np.float64), values) and len(np.unique(values)) > 5
+
+
+@pytest.mark.parametrize("name", ["bf16", "e4m3", "fp64", "int8", "int16"])
+@pytest.mark.parametrize("distribution", ["normal", "anybits", "cancel"])
+def test_operands_are_the_ones_that_run_draws(name: str, distribution: str) -> None:
+    scheme = scheme_of("ape-int16" if name == "int16" else "native")
+    values = {"m": 9, "n": 8, "k": 67, "seed": 3, "input_format": name, "operand_distribution": distribution}
+    pair = operands_of(None, None, sort_by_owner(values, scheme), scheme).pair
+    assert pair is not None
+    sides = random_operands(9, 8, 67, seed=3, distribution=distribution, format=name)
+    for of_run, side in zip(pair, sides, strict=True):
+        assert operand("A", side).codes.tobytes() == of_run.codes.tobytes()
+    if name == "int8":
+        assert (len(np.unique(sides[0])) > 50) == (distribution == "anybits")
+
+
+def test_operands_of_int16_have_one_distribution() -> None:
+    with pytest.raises(InputError, match=r"'positive'.*of int16 are uniform over all values; leave it out"):
+        hwsim.diff(left="ascend910a", right="a100", scheme="ape-int16", distribution="positive")
 
 
 def test_random_operands_have_no_input_rounding() -> None:

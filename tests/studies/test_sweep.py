@@ -551,6 +551,47 @@ def test_rows_of_two_problems_have_no_most_accurate_one():
     assert named == [False, True]
 
 
+@pytest.mark.parametrize(("other", "format"), [("ozaki-int8", "fp64"), ("ape-int16", "int16")])
+def test_no_scheme_of_another_input_format_is_ranked_beside_it(other, format):
+    """bf16x9 takes operands of fp32 alone, so no row could have been of the other row's problem without rounding."""
+    study = {"devices": "h100", "schemes": ["bf16x9", other], "shapes": [[16, 16, 67]], "exact": True}
+    table = hwsim.sweep(study, jobs=1, cache=False)
+    (warning,) = table.warnings
+    assert f"in fp32 for bf16x9; in {format} for {other}" in warning
+    lines = lead_lines(table)
+    assert warning in lines and not any(line.startswith("most accurate") for line in lines)
+    asked = hwsim.sweep(study | {"options": {"input_format": ["fp32", "fp64"]}}, jobs=1, cache=False)
+    accurate = [line for line in lead_lines(asked) if line.startswith("most accurate")]
+    assert not asked.warnings and len(accurate) == 2  # one of each problem
+    assert [line.split(":")[0] for line in accurate] == [
+        f"most accurate at memory_format {format}" for format in ("fp32", "fp64")
+    ]
+
+
+def test_formats_that_cycles_alone_lie_in_are_one_problem_where_they_were_asked_for():
+    native, wide = ({"scheme": "native", "format": form} for form in ("bf16", "fp64"))
+    study = {"devices": "b200", "shapes": [[16, 16, 64]]}
+    for schemes in ([native, "bf16x9"], [wide, "bf16x9"], [native, "mxfp8", "nvfp4"]):
+        table = hwsim.sweep(study | {"schemes": schemes}, jobs=1, cache=False)
+        assert not table.warnings and len({row["memory_format"] for row in table.rows}) == len(schemes)
+    same = hwsim.sweep(study | {"schemes": [native, "mxfp8"], "exact": True}, jobs=1, cache=False)
+    assert not same.warnings and {row["memory_format"] for row in same.rows} == {"fp32"}
+
+
+def test_operands_with_bits_are_drawn_in_the_format_of_the_scheme_whatever_the_unit_s_is():
+    schemes = [{"scheme": "native", "format": "fp32"}, "ozaki-int8"]
+    study = {"devices": "h100", "schemes": schemes, "shapes": [[16, 16, 67]], "exact": True}
+    (warning,) = hwsim.sweep(study, jobs=1, cache=False).warnings
+    assert "in fp32 for native (fp32); in fp64 for ozaki-int8" in warning
+
+
+def test_a_wider_format_rounds_nothing():
+    native = {"scheme": "native", "format": ["fp64", "bf16"]}
+    study = {"devices": "h100", "schemes": native, "shapes": [[16, 16, 32]], "exact": True}
+    rounded = [line for line in lead_lines(hwsim.sweep(study, jobs=1, cache=False)) if "errors contain" in line]
+    assert len(rounded) == 1 and "from fp32 to bf16" in rounded[0]
+
+
 def test_the_verb_warns_of_rows_of_two_problems(capsys, tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text("devices: a100\nschemes: [{scheme: native, format: fp64}, ozaki-int8]\nshapes: [[16, 16, 32]]\n")

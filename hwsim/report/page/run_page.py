@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hwsim.analysis.advice import Advice
 from hwsim.analysis.engine_shares import engine_shares
 from hwsim.analysis.inputs import NORMAL, words_of_draw
 from hwsim.analysis.stall_words import ENGINE_WORDS, stall_words
@@ -77,7 +78,7 @@ def _format(result: Result) -> str:
     """The operands' format: what the products take where the run names it, else what is in memory."""
     names = [result.options.get(name) for name in ("format", "format_b")]
     shown = [str(name) for name in names if name is not None]
-    return " x ".join(shown) or str(result.options.get("input_format", result.gemm.problem.input_format))
+    return " x ".join(shown) or result.gemm.problem.input_format
 
 
 def _summary(result: Result) -> PageSection:
@@ -260,13 +261,17 @@ def kernel_works(program: Program | None) -> dict[str, str]:
     return works
 
 
+def _gain_text(advice: Advice) -> str:
+    """What a change saves, in a cell."""
+    if advice.gain is None:
+        return "not known"
+    return f"{'at most ' if advice.is_most else ''}{percent(advice.gain)}"
+
+
 def _what_if(result: Result, changed: ChangedNumbers | None = None) -> PageSection:
     """The numbers that were changed, and the time that each part of the device would save if it took none."""
     timed = result.times.timed
-    advised = [
-        (advice.change, f"{'at most ' if advice.is_most else ''}{percent(advice.gain)}", advice.option)
-        for advice in result.verdict.advice
-    ]
+    advised = [(advice.change, _gain_text(advice), advice.option) for advice in result.verdict.advice]
     parts: list[Part] = [Table(("change", "saves", "option to try it"), advised)] if advised else []
     if changed is not None:
         rows = changed_rows(changed, by_library=result.times.by_library)

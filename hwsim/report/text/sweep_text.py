@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from hwsim.formats import format_of
 from hwsim.report.text.words import cell_text, count, duration, facts, plural, table
 from hwsim.request.declarations import DEFAULT_SCHEME, OPERAND_DISTRIBUTION
 
@@ -20,6 +21,8 @@ MOST_REASONS = 10
 MOST_SHAPES = 4  # whose best points are named
 ALIKE = 0.01  # errors of points so near have no best one
 SEED, SIZES = "seed", ("m", "n", "k")
+MEMORY_FORMAT = "memory_format"
+OF_OPERANDS = (OPERAND_DISTRIBUTION, MEMORY_FORMAT)  # columns that say which operands a row has, beside its sizes
 SECONDS, NOTE = "seconds", "timing_note"
 
 
@@ -95,28 +98,28 @@ def _best_lines(sweep: SweepTable, name: str) -> list[str]:
     """The best points in a column: the highest rates, or the smallest errors."""
     is_error = name == "relative_frobenius"
     words = "most accurate" if is_error else "fastest"
-    apart = (*SIZES, OPERAND_DISTRIBUTION) if is_error else SIZES  # which operands there are is no choice
+    apart = (*SIZES, *OF_OPERANDS) if is_error else SIZES  # which operands there are is no choice
     shapes: dict[tuple[Any, ...], list[tuple[float, dict[str, Any]]]] = {}
     for row in _means(sweep, name):
         shapes.setdefault(tuple(row.get(side) for side in apart), []).append((float(row[name]), row))
     if sum(len(points) for points in shapes.values()) < 2:
         return []
-    varied = [column for column in sweep.parameters if len({str(row.get(column)) for row in sweep.rows}) > 1]
+    columns = (*sweep.parameters, MEMORY_FORMAT)
+    varied = [column for column in columns if len({str(row.get(column)) for row in sweep.rows}) > 1]
+    aside = (SEED, *apart, MEMORY_FORMAT, "shape", *(("input_format",) if is_error else ()))
     lines = []
     for points in islice(shapes.values(), MOST_SHAPES):
         value, best = (min if is_error else max)(points, key=lambda point: point[0])
         equal = [row for other, row in points if other == value]
         others = [
-            column
-            for column in varied
-            if column not in (SEED, *apart, "shape") and len({str(row.get(column)) for row in equal}) == 1
+            column for column in varied if column not in aside and len({str(row.get(column)) for row in equal}) == 1
         ]
         at = [column for column in varied if column in (*apart, "shape") and best.get(column) is not None]
         shape = f" at {', '.join(f'{column} {shown(best[column])}' for column in at)}" if at else ""
         number = f"{value:.3e}" if is_error else f"{value:,.4g} TFLOP/s"
         point = ", ".join(f"{column} {shown(best[column])}" for column in others if best.get(column) is not None)
         if is_error and len(points) > 1 and max(other for other, _ in points) < (1 + ALIKE) * value:
-            lines.append(f"{words}{shape}: none, all {len(points)} points are within 1 % of {number}")
+            lines.append(f"{words}{shape}: none, all {len(points)} points are within {100 * ALIKE:.0f} % of {number}")
         else:
             lines.append(f"{words}{shape}: {f'{point}: ' if point else ''}{number}")
     left = len(shapes) - MOST_SHAPES
@@ -140,15 +143,23 @@ def _rounded(sweep: SweepTable) -> list[str]:
         row for row in sweep.rows if row.get("relative_frobenius") is not None and row.get("scheme") == DEFAULT_SCHEME
     ]
     formats = dict.fromkeys(
-        (str(row["memory_format"]), str(row["chosen_format"]))
+        (str(row[MEMORY_FORMAT]), str(row["chosen_format"]))
         for row in rows
-        if row.get("chosen_format") and row.get("memory_format") != row.get("chosen_format")
+        if row.get("chosen_format") and not _holds(str(row["chosen_format"]), str(row[MEMORY_FORMAT]))
     )
     return [
         f"errors contain the rounding of operands from {wide} to {narrow}, and times the cast; "
         f"input_format: {narrow} (--input-format) leaves both out"
         for wide, narrow in islice(formats, 1)
     ]
+
+
+def _holds(wide: str, narrow: str) -> bool:
+    """Whether one format has every finite number of another one."""
+    if wide == narrow:
+        return True
+    outer, inner = format_of(wide), format_of(narrow)
+    return outer.fraction_bits >= inner.fraction_bits and outer.exponent_bits >= inner.exponent_bits
 
 
 def refusals(sweep: SweepTable) -> list[tuple[str, str, str, str]]:
