@@ -10,7 +10,8 @@ from operands import bits
 
 import hwsim
 from hwsim.backend.cpu import CPU
-from hwsim.dataflows.tiled.stream_k import rectangles, shared_tiles
+from hwsim.dataflows.rectangles import rectangles
+from hwsim.dataflows.tiled.shared_tiles import shared_tiles
 from hwsim.devices import changed, load
 from hwsim.errors import ProgramError, UnsupportedError
 from hwsim.evaluate.product import Evaluator
