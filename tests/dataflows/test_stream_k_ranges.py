@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.machines import functional, reference, timing
+from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import GlobalTile
+from hwsim.resolve.mapping_choice import mapped, program_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "schemes" / "straight"))
 from straight_unit import Outside, Unit, codes, same, to_bf16
@@ -90,6 +93,10 @@ def test_a_core_stores_a_sum_and_then_computes_other_tiles(device, fmt, depth):
     scheduler = scheduler_of(program.gemm, chip)
     assert any(len(of_core) > 1 for of_core in scheduler.ranges) and scheduler.first < 21 == 3 * 7
     assert program.c.tobytes() == direct.c.tobytes() and np.array_equal(direct.c, a @ b)
+    (kernel,) = program_of(program.gemm, chip).kernels
+    for group in kernel.groups:  # one engine frees accumulators, and so in the order of tiles
+        instrs = list(replace(kernel, groups=(group,)).instrs())
+        assert len({one.engine for one in instrs if any(x.semaphore == "acc0.free" for x in one.signals)}) == 1
 
 
 def blocks_in_turn(tiles, blocks, cores):
@@ -237,6 +244,18 @@ def test_each_part_is_in_one_range_and_waits_for_earlier_cores(cores):
     assert longest == shortest(weights, is_cut, cores)
 
 
+def test_a_core_takes_the_part_that_waits_last_of_its_range():
+    m, n, k = sizes = 120, 90, 321
+    gemm, chip = record(few("h200", 11), sizes, cut(m, n, mixed(k)), fmt="bf16")
+    scheduler = scheduler_of(gemm, chip)
+    for cores in scheduler.cores():
+        works = list(scheduler.tiles(StreamBuilder("load"), cores))
+        of_core = scheduler.ranges[cores.first] if cores.first < len(scheduler.ranges) else ()
+        assert [work.share for work in works[: len(of_core)]] == [part.share for part in of_core[::-1]]
+        assert not any(work.share.added for work in works[: max(len(of_core) - 1, 0)] if work.share)
+    assert max(map(len, scheduler.ranges)) > 1
+
+
 def test_places_of_tiles_are_those_of_the_program():
     """element_of in numbers, `places` as expressions of the core and the turn."""
     for sizes, band, cores, cluster in (((640, 352), 0, 10, 2), ((300, 500), 4, 7, 1), ((64, 900), 2, 132, 2)):
@@ -306,6 +325,19 @@ def test_a_record_repeats_the_cuts(tmp_path):
     again = Gemm.from_dict(json.loads(json.dumps(first.gemm.to_dict())))
     repeated = hwsim.run(gemm=again, exact=False)
     assert repeated.cycles == first.cycles and repeated.gemm.schedule == first.gemm.schedule
+
+
+def test_cuts_are_of_the_tile_that_the_search_takes():
+    found = hwsim.run(device="a100", format="int8", m=300, n=300, k=2048, exact=False, decomposition="stream-k")
+    uncut = replace(found.gemm, mapping=None, decisions=(), schedule=replace(found.gemm.schedule, regions=()))
+    first = mapped(uncut, load("a100"), {"decomposition": "stream-k"})
+    assert first.mapping != found.gemm.mapping and first.schedule != found.gemm.schedule
+    cut_tiles, of, count, *_ = found.gemm.decided("decomposition").why.split()
+    tile = found.gemm.mapping.kernels[0].tile
+    assert (int(cut_tiles), of) == (len(found.gemm.schedule.regions), "of")
+    assert int(count) == -(-300 // tile.m) * -(-300 // tile.n)
+    starts = {(region.rows.start % tile.m, region.cols.start % tile.n) for region in found.gemm.schedule.regions}
+    assert starts == {(0, 0)}
 
 
 def test_tune_keeps_the_decomposition():
