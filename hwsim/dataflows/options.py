@@ -47,8 +47,8 @@ DECOMPOSITION = Option(
     "decomposition",
     str,
     None,
-    "stream-k: CTAs take equal ranges of K over the tiles of the last, partial waves, and add their sums through a "
-    "workspace (changes the bits); data-parallel: a tile to a CTA",
+    "stream-k: where the last wave of tiles is not full, CTAs take equal ranges of K over consecutive tiles, and add "
+    "their sums through a workspace (changes the bits); data-parallel: a tile to a CTA",
     choices=(DATA_PARALLEL, STREAM_K),
     default_text=DATA_PARALLEL,
 )
