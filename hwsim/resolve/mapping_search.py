@@ -41,7 +41,7 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     A device without times has the dataflow's first choice. Raises as `mapped`.
     """
-    if parts_of_k.is_in_parts(gemm):
+    if parts_of_k.is_in_parts(gemm) and options.get(DECOMPOSITION.name) != STREAM_K:  # that, `mapped` refuses
         return parts_of_k.with_mapping_of(gemm, searched(parts_of_k.longest(gemm), device, options))
     first = mapped(gemm, device, options)
     flow = dataflow(device)

@@ -366,6 +366,9 @@ def test_tune_keeps_the_decomposition():
         ({"library": "cublas"}, InputError, "library = 'cublas' decides decomposition"),
         ({"scheme": "bf16x3", "format": None}, UnsupportedError, "regions of several products"),
         ({"schedule": {"promotion_k": 128}}, UnsupportedError, "regions with promotion"),
+        ({"scheme": "ozaki-int8", "format": None, "k": 64}, UnsupportedError, "stream-k: the sm90 .* several products"),
+        ({"scheme": "ape", "format": None}, InputError, "scheme ape: decomposition = stream-k; its parts are kernels"),
+        ({"scheme": "fixedpoint-fp64", "format": None, "k": 100_000}, InputError, "its parts are kernels of their own"),
         ({"device": "b200"}, UnsupportedError, "tiles whose K CTAs share: the accumulators .* are in TMEM"),
         (
             {"device": "ascend910a", "format": "fp16"},

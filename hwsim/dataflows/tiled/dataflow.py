@@ -54,6 +54,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
+from hwsim.gemm.summation import Chain, Range, Region
 from hwsim.host.multiples import round_up
 from hwsim.libraries.model import observed
 
@@ -133,8 +134,8 @@ class TiledDataflow:
         if options.get("staging") == "none" and self.family.staged:
             return self._bare.map(gemm, device, options)
         self._check(gemm, device)
-        if _is_in_ranges(options) and gemm.schedule != replace(gemm.schedule, split_k=1, slice_k=None, regions=()):
-            raise InputError("decomposition=stream-k, but split_k or the schedule says how K is cut; leave one out")
+        if _is_in_ranges(options):
+            self._check_shareable(gemm, device)
         lengths, request = gemm.schedule.slice_lengths(gemm.problem.k), self._request(options)
         partition = self._stored(gemm, device, options)
         chosen = self._decide(partition, lengths, request)
@@ -216,6 +217,17 @@ class TiledDataflow:
             decisions.append(Decision("cta_group", str(b.cores), group_by))
         return replace(gemm, mapping=GemmMapping(self.name, kernels), decisions=(*gemm.decisions, *decisions))
 
+    def _check_shareable(self, gemm: Gemm, device: Device) -> None:
+        """Raise InputError for a K that is cut already, UnsupportedError for what shared tiles do not carry."""
+        schedule, (m, n, k) = gemm.schedule, gemm.problem.sizes
+        if schedule != replace(schedule, split_k=1, slice_k=None, regions=()):
+            raise InputError("decomposition=stream-k, but split_k or the schedule says how K is cut; leave one out")
+        whole = Region(Range(0, m), Range(0, n), Chain((Range(0, k),)))
+        try:
+            self._check(replace(gemm, schedule=replace(schedule, regions=(whole,))), device)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"decomposition=stream-k: {error}") from None
+
     def _cut(self, gemm: Gemm, device: Device, grids: Sequence[TileGrid], tile_k: int) -> Gemm:
         """The record with tiles cut by stream-K. grids: of all tiles, where none is cut."""
         regions = cut_tiles(grids, gemm.problem.k, tile_k, device.cores)
@@ -224,7 +236,6 @@ class TiledDataflow:
         if not regions:
             why = f"no tile is cut: the last wave of {count} tiles is full, or K is too short"
         cut = replace(gemm, schedule=replace(gemm.schedule, regions=regions))
-        self._check(cut, device)
         return replace(cut, decisions=(*gemm.decisions, Decision(DECOMPOSITION.name, STREAM_K, "user", why=why)))
 
     @cached_property
