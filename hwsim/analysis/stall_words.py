@@ -53,7 +53,8 @@ _AWAITED = tuple(
         (r"M\d+", "the mask of a block", ""),
         (r"L\d*", "the logarithms of a tile", ""),
         (r"part", "a part of a sum", ""),
-        (r"own", "the CTA's own part of a sum", ""),
+        (r"own|addend", "the CTA's own part of a sum", ""),
+        (r"stored", "the CTA's own part to be stored", ""),
         (r"whole", "a sum of all parts", ""),
         (r"R\d+", "the result of a tile", ""),
         (r"pieces", "a piece of the result in registers", ""),
@@ -62,6 +63,8 @@ _AWAITED = tuple(
         (r"power", "results of special functions", ""),
     )
 )
+#: Semaphores of CTAs that share the K of a tile: one for each sum that a CTA stores.
+PEERS = re.compile(r"part\d+\.\d+\.\d+|tile\d+\.part\d+")
 _FIXED = {
     "busy": "busy",
     "empty": "not started",
@@ -86,6 +89,8 @@ def stall_words(cause: str) -> str:
     if cause in _FIXED:
         return _FIXED[cause]
     name = cause.removeprefix("semaphore:")
+    if PEERS.fullmatch(name):
+        return "waits for another CTA's part of a sum"
     buffer, _, state = name.rpartition(".")
     filled, room = _awaited(buffer)
     steps = {"changed": f"{filled}, rescaled", "rounded": f"{filled}, rounded", "narrow": f"{filled}, narrow"}

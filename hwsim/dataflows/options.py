@@ -42,6 +42,16 @@ SPLIT_K = Option(
     axis=(1, 2, 3, 4, 5, 6, 7, 8),
     default_text="1; more for narrow operands on the 910A",
 )
+DATA_PARALLEL, STREAM_K = "data-parallel", "stream-k"
+DECOMPOSITION = Option(
+    "decomposition",
+    str,
+    None,
+    "stream-k: where the last wave of tiles is not full, CTAs take equal ranges of K over consecutive tiles, and add "
+    "their sums through a workspace (changes the bits); data-parallel: a tile to a CTA",
+    choices=(DATA_PARALLEL, STREAM_K),
+    default_text=DATA_PARALLEL,
+)
 SWIZZLE = Option(
     "swizzle",
     int,
@@ -211,7 +221,10 @@ SEPARATED = (
     *(TILE_OPTION, BUFFERING, SWIZZLE, STEP_KA, STEP_KB, DISTRIBUTION, GRID, UNIT_FLAG),
     *(A_LAYOUT, B_LAYOUT),
 )
-TILED = (TILE_OPTION, STAGES, SPLIT_K, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP, SPILL)
+TILED = (
+    *(TILE_OPTION, STAGES, SPLIT_K, DECOMPOSITION, SWIZZLE, INSTRUCTION, A_LAYOUT, B_LAYOUT, STAGING, WARP),
+    SPILL,
+)
 PAIRED = (*TILED, CTA_GROUP)
 SYSTOLIC = (TILE_OPTION, STATIONARY, PE_TILES, REUSE)
 

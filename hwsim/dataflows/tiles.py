@@ -84,11 +84,13 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class TileShare:
     """What a CTA does with its part of a tile whose K is shared: the sums of others that it adds to its own, in order,
-    and where it stores that (None: it has the whole sum then, and writes the result).
+    and where it stores that (None: it has the whole sum then, and writes the result). is_followed: other tiles may
+    follow on its core.
     """
 
     stored: Stored | None
     added: tuple[Stored, ...]
+    is_followed: bool = False
 
 
 @quick
@@ -233,30 +235,41 @@ def distribute(grids: Sequence[TileGrid], cores: int) -> list[CoreWaves]:
 
 
 def places(
-    stream: StreamBuilder, grids: Sequence[TileGrid], group: CoreWaves, cores: int, batch: int
+    stream: StreamBuilder,
+    grids: Sequence[TileGrid],
+    group: CoreWaves,
+    cores: int,
+    batch: int,
+    begun: Sequence[int] = (),
 ) -> Iterator[WorkTile]:
-    """The tiles of `group`, in one stream: a loop over each grid's waves, whose body is emitted once."""
-    for grid, waves in zip(grids, group.waves, strict=True):
+    """The tiles of `group`, in one stream: a loop over each grid's waves, whose body is emitted once.
+
+    begun: waves of each grid that come before those of `group`; none: 0 each.
+    """
+    for grid, waves, before in zip(grids, group.waves, begun or (0,) * len(grids), strict=True):
         if not waves:
             continue
         turn = stream.begin("tile")
-        place, derived = _place(grid, turn, stream.derived, cores, batch)
+        place, derived = _place(grid, turn, stream.derived, cores, batch, before)
         stream.adopt(derived)
         yield place
         stream.end(turn, waves)
 
 
 @lru_cache(maxsize=256)
-def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tuple[WorkTile, tuple[Derived, ...]]:
+def _place(
+    grid: TileGrid, turn: str, before: int, cores: int, batch: int, begun: int
+) -> tuple[WorkTile, tuple[Derived, ...]]:
     """The work tile of a grid in a stream with `before` derived variables, and the derived variables that it adds.
 
-    turn: name of the loop over waves. Cached, because the streams of a core and the kernels of a program share grids.
+    turn: name of the loop over waves, of which `begun` come before the first. Cached, because the streams of a core and
+    the kernels of a program share grids.
     """
     stream = Derivations(before)
     offset, place = grid.first % cores, variable(CORE)
     if offset:
         _, place = stream.derive("place", place + (cores - offset), cores)
-    number = variable(turn) * cores + place
+    number = variable(turn) * cores + place + begun * cores
     layer = ZERO
     if grid.depth > 1:
         layer, number = stream.derive("layer", number, grid.rows * grid.cols)
@@ -296,6 +309,14 @@ def _place(grid: TileGrid, turn: str, before: int, cores: int, batch: int) -> tu
         along=grid.along,
     )
     return tile, tuple(stream.derived)
+
+
+def element_of(grid: TileGrid, number: int) -> tuple[int, int]:
+    """The first row and column of the tile of that number of a grid of one layer; the same as `_place` gives."""
+    left, number = divmod(number, grid.rows * grid.band) if grid.band < grid.cols else (0, number)
+    number, lane = divmod(number, grid.cluster)
+    row, within = divmod(number, grid.band)
+    return (row * grid.cluster + lane) * grid.m + grid.row, (left * grid.band + within) * grid.n + grid.col
 
 
 class TileScheduler(Protocol):

@@ -235,6 +235,11 @@ class RunOptions(TypedDict, total=False):
     #: most) [sm70, sm80, sm90, sm100, cdna, tiled]
     stages: int | None
 
+    #: stream-k: where the last wave of tiles is not full, CTAs take equal ranges of K over consecutive tiles, and add
+    #: their sums through a workspace (changes the bits); data-parallel: a tile to a CTA (data-parallel, stream-k;
+    #: default: data-parallel) [sm70, sm80, sm90, sm100, cdna, tiled]
+    decomposition: str | None
+
     #: matrix instruction of the program; one with the bits of the device's own (for example mma.sync instead of wgmma)
     #: (default: the device's own, or the library's for split-K) [sm70, sm80, sm90, sm100, cdna, tiled]
     instruction: str | None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import mixed, parts_of_k
-from hwsim.dataflows.options import AUTO, LAYOUT_OPTIONS, SPLIT_K
+from hwsim.dataflows.options import AUTO, DECOMPOSITION, LAYOUT_OPTIONS, SPLIT_K, STREAM_K
 from hwsim.dataflows.protocol import CuttingDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
@@ -93,9 +93,14 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     Raises InputError for options that do not fit, UnsupportedError for a plan that no program of the family supports.
     """
-    if parts_of_k.is_in_parts(gemm):
-        return parts_of_k.with_mapping_of(gemm, mapped(parts_of_k.longest(gemm), device, options))
     values = checked_options(device, options)
+    is_in_parts = parts_of_k.is_in_parts(gemm)
+    if values.get(DECOMPOSITION.name) == STREAM_K and (is_in_parts or isinstance(gemm.plan, Mixed)):
+        raise InputError(
+            f"scheme {gemm.scheme}: decomposition = stream-k; its parts are kernels of their own; leave it out"
+        )
+    if is_in_parts:
+        return parts_of_k.with_mapping_of(gemm, mapped(parts_of_k.longest(gemm), device, options))
     flow = dataflow(device)
     if gemm.single.products > MOST_PRODUCTS:
         raise UnsupportedError(

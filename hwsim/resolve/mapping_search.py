@@ -1,6 +1,7 @@
 """Chooses the mapping of a record: of those that the dataflow likes best by estimate, the one with the fewest cycles.
 
-All give the same bits. The module knows records, dataflows and predicted cycles; it knows no tile and no estimate.
+All give the same bits, unless stream-K is asked for: its cuts follow the tile. The module knows records, dataflows and
+predicted cycles; it knows no tile and no estimate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import parts_of_k
-from hwsim.dataflows.options import LAYOUT_OPTIONS
+from hwsim.dataflows.options import DECOMPOSITION, LAYOUT_OPTIONS, STREAM_K
 from hwsim.dataflows.protocol import BoundedDataflow, RasteredDataflow, SearchedDataflow, StagedDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import UnsupportedError
@@ -20,13 +21,13 @@ from hwsim.gemm.plan import Mixed
 from hwsim.gemm.record import Decision, Gemm
 from hwsim.program.executed import executed
 from hwsim.resolve.mapping_choice import mapped, program_of, without_stack
-from hwsim.resolve.record_cost import cost_of
+from hwsim.resolve.record_cost import PlanCost, cost_of
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
 
 LEAST_GAIN = 0.97  # cycles of another mapping over the first one's, at most: nearer ones are not told apart
-MOST_INSTRUCTIONS = 600_000  # of one core, after which a search ends
+MOST_INSTRUCTIONS = 600_000  # of one core where cores are alike, after which a search ends
 DEEPENED = 2  # of the fastest tiles are tried with more stages, too
 REORDERED = 2  # of the fastest are tried in other orders, too
 SHORT_INSTRUCTIONS = 150_000  # of one core: longer programs are timed with shorter K
@@ -40,7 +41,7 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     A device without times has the dataflow's first choice. Raises as `mapped`.
     """
-    if parts_of_k.is_in_parts(gemm):
+    if parts_of_k.is_in_parts(gemm) and options.get(DECOMPOSITION.name) != STREAM_K:  # that, `mapped` refuses
         return parts_of_k.with_mapping_of(gemm, searched(parts_of_k.longest(gemm), device, options))
     first = mapped(gemm, device, options)
     flow = dataflow(device)
@@ -59,7 +60,7 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
     """Of a record, the dataflow's alternatives and other orders of the best tiles, the one with the fewest cycles;
     those that cannot be it are not timed.
     """
-    search = _MappingSearch(flow, first, device)
+    search = _MappingSearch(flow, first, device, keeps_order=asked.get(DECOMPOSITION.name) != STREAM_K)
     try:
         search.begin()
     except UnsupportedError:  # no times
@@ -77,9 +78,10 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
 class _MappingSearch:
     """A search that times records one after another and keeps the best."""
 
-    def __init__(self, flow: SearchedDataflow, first: Gemm, device: Device) -> None:
+    def __init__(self, flow: SearchedDataflow, first: Gemm, device: Device, *, keeps_order: bool) -> None:
+        """keeps_order: candidates with another order of summation are left out."""
         self.flow, self.first, self.best, self.device = flow, first, first, device
-        self.predictor = _Predictor(first, device)
+        self.keeps_order, self.predictor = keeps_order, _Predictor(first, device)
         self.least = 0.0  # cycles that a better one stays below
         self.timed: list[tuple[float, Gemm]] = []
 
@@ -106,7 +108,8 @@ class _MappingSearch:
                 continue
 
     def _try(self, candidate: Gemm) -> None:
-        if candidate.schedule != self.first.schedule or candidate.mapping == self.first.mapping:
+        is_other = self.keeps_order and candidate.schedule != self.first.schedule
+        if is_other or candidate.mapping == self.first.mapping:
             return
         flow, of_one = self.flow, without_stack(candidate, self.flow)
         if isinstance(flow, BoundedDataflow) and flow.least_cycles(of_one, self.device) >= self.least:
@@ -124,7 +127,7 @@ def _with_decisions(first: Gemm, best: Gemm) -> Gemm:
     for decision in first.decisions:
         other = values.pop(decision.name, None)
         if other is None or other.value == decision.value:
-            decisions.append(decision)
+            decisions.append(decision if other is None or other.by != "user" else other)  # cuts are of a tile
         else:
             decisions.append(Decision(decision.name, other.value, "estimate", decision.evidence, WHY))
     decisions += [Decision(other.name, other.value, "estimate", why=WHY) for other in values.values()]
@@ -134,7 +137,8 @@ def _with_decisions(first: Gemm, best: Gemm) -> Gemm:
 class _Predictor:
     """Predicted cycles of mappings of one record. Those of long programs are extrapolated from two shorter K.
 
-    timed: instructions of one core that were timed so far. Raises UnsupportedError where the device has no times.
+    timed: instructions that were timed so far, of one core where cores are alike. Raises UnsupportedError where the
+    device has no times.
     """
 
     def __init__(self, first: Gemm, device: Device) -> None:
@@ -148,15 +152,22 @@ class _Predictor:
     def cycles(self, gemm: Gemm) -> float:
         """The cycles of a mapped record."""
         k, of_lengths = gemm.problem.k, []
-        for length in self.lengths:
+        lengths = (k,) if gemm.schedule.regions else self.lengths  # regions say where K of this length is cut
+        for length in lengths:
             of_length = gemm if length == k else replace(gemm, problem=replace(gemm.problem, k=length))
             cost = cost_of(of_length, self.device)
-            self.timed += cost.timed_instructions
+            self.timed += self._stepped(of_length, cost)
             of_lengths.append(cost.cycles)
         if len(of_lengths) == 1:
             return float(of_lengths[0])
         short, twice = of_lengths
         return short + (twice - short) * (k / self.lengths[0] - 1)
+
+    def _stepped(self, gemm: Gemm, cost: PlanCost) -> int:
+        """The instructions that the timing machine steps through: of all cores where each has a range of its own."""
+        if not gemm.schedule.regions:
+            return cost.timed_instructions
+        return executed(program_of(gemm, self.device, is_checked=False)).total
 
 
 class _ChosenCache:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.options import INSTRUCTION, SPLIT_K
+from hwsim.dataflows.options import DECOMPOSITION, INSTRUCTION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.resolve.mapping_choice import slices_that_run
 
@@ -32,7 +32,7 @@ def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Collecti
     """
     flow = dataflow(chip)
     others = {option.name: option.axis for option in flow.options if option.axis}
-    if keeps_order:
+    if keeps_order or DECOMPOSITION.name in fixed:
         others.pop(SPLIT_K.name, None)
     if SPLIT_K.name in others:
         others[SPLIT_K.name] = slices_that_run(gemm, others[SPLIT_K.name])

@@ -25,6 +25,14 @@ def test_semaphores_have_words(name, arguments):
     assert_worded(result)
 
 
+@pytest.mark.parametrize("name, format", [("h100", "bf16"), ("h100", "fp64"), ("a100", "int8")])
+def test_semaphores_of_stream_k_have_words(name, format):
+    result = hwsim.run(device=name, exact=False, m=256, n=256, k=8192, format=format, decomposition="stream-k")
+    assert_worded(result)
+    causes = {cause for engine in result.engines.values() for cause in engine.stall_cycles}
+    assert "waits for another CTA's part of a sum" in map(stall_words, causes)
+
+
 @pytest.mark.parametrize("stationary", ["outputs", "weights", "inputs"])
 def test_semaphores_of_systolic_arrays_have_words(stationary, tmp_path):
     new_device_file(tmp_path / "array.yaml", "systolic", {"rows": 16, "cols": 16})

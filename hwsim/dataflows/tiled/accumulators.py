@@ -162,7 +162,7 @@ def release(context: KernelContext, s: StreamBuilder, terms: Sequence[int], plac
         shared = context.buffers.shared
         signals = [ring.full for ring in rings]
         if shared is not None and place.share is not None:
-            signals = [shared.tile_sum]
+            signals = [shared.addend if adds_sums(place) else shared.tile_sum]
         s.emit(context.design.unit.engine, "sync", signals=signals)
         for ring in rings:
             ring.pushed(s)

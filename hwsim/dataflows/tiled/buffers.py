@@ -180,13 +180,16 @@ class SpillBarriers:
 @dataclass(frozen=True, slots=True)
 class SharedSums:
     """Where a CTA adds sums of others to its own: `part` has some rows of one. tile_sum: the accumulator has the sum of
-    its part of a tile; whole: and those of others. Semaphores beside the accumulator's own, as what waits for a shared
-    tile may be queued before the tiles ahead of it are stored.
+    its part of a tile, to be stored; addend: the same, to which the lanes add others; whole: and those of others.
+    Semaphores beside the accumulator's own, as what waits for a shared tile may be queued before the tiles ahead of it
+    are stored. stored: the sum is in the workspace, and the accumulator may be freed in the order of tiles.
     """
 
     part: RingBuffer
     tile_sum: Sync
+    addend: Sync
     whole: Sync
+    stored: Sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +237,7 @@ class KernelBuffers:
         for barrier in self.barriers:
             barrier.declare(builder)
         if self.shared is not None:
-            for sync in (self.shared.tile_sum, self.shared.whole):
+            for sync in (self.shared.tile_sum, self.shared.addend, self.shared.whole, self.shared.stored):
                 builder.semaphore(sync.semaphore)
 
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
 from hwsim.dataflows.options import (
+    DECOMPOSITION,
     INSTRUCTION,
     LAYOUT_OPTIONS,
     PAIRED,
     SPILL,
     STAGES,
     STAGING,
+    STREAM_K,
     SWAPPED,
     SWIZZLE,
     TILED,
@@ -43,6 +45,8 @@ from hwsim.dataflows.tiled.program import (
     tile_scheduler,
 )
 from hwsim.dataflows.tiled.storage import recorded_orders, storage_for
+from hwsim.dataflows.tiled.stream_k_cuts import cut_tiles
+from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid
 from hwsim.devices import instruction, instruction_for
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm import refusals
@@ -50,6 +54,7 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
+from hwsim.gemm.summation import Chain, Range, Region
 from hwsim.host.multiples import round_up
 from hwsim.libraries.model import observed
 
@@ -129,6 +134,8 @@ class TiledDataflow:
         if options.get("staging") == "none" and self.family.staged:
             return self._bare.map(gemm, device, options)
         self._check(gemm, device)
+        if _is_in_ranges(options):
+            self._check_shareable(gemm, device)
         lengths, request = gemm.schedule.slice_lengths(gemm.problem.k), self._request(options)
         partition = self._stored(gemm, device, options)
         chosen = self._decide(partition, lengths, request)
@@ -166,6 +173,10 @@ class TiledDataflow:
             for part, kernel in zip(chosen.parts, chosen.kernels, strict=True)
         )
         scheduler = tile_scheduler(gemm, device, kernels[0])
+        if _is_in_ranges(options):
+            assert isinstance(scheduler, StaticTileScheduler)
+            gemm = self._cut(gemm, device, scheduler.grids, b.k)
+            scheduler = tile_scheduler(gemm, device, kernels[0])
         settings = settings_of(
             {
                 **storage.settings,
@@ -205,6 +216,27 @@ class TiledDataflow:
             group_by: By = "user" if options.get("cta_group") else "default"
             decisions.append(Decision("cta_group", str(b.cores), group_by))
         return replace(gemm, mapping=GemmMapping(self.name, kernels), decisions=(*gemm.decisions, *decisions))
+
+    def _check_shareable(self, gemm: Gemm, device: Device) -> None:
+        """Raise InputError for a K that is cut already, UnsupportedError for what shared tiles do not carry."""
+        schedule, (m, n, k) = gemm.schedule, gemm.problem.sizes
+        if schedule != replace(schedule, split_k=1, slice_k=None, regions=()):
+            raise InputError("decomposition=stream-k, but split_k or the schedule says how K is cut; leave one out")
+        whole = Region(Range(0, m), Range(0, n), Chain((Range(0, k),)))
+        try:
+            self._check(replace(gemm, schedule=replace(schedule, regions=(whole,))), device)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"decomposition=stream-k: {error}") from None
+
+    def _cut(self, gemm: Gemm, device: Device, grids: Sequence[TileGrid], tile_k: int) -> Gemm:
+        """The record with tiles cut by stream-K. grids: of all tiles, where none is cut."""
+        regions = cut_tiles(grids, gemm.problem.k, tile_k, device.cores)
+        count = sum(grid.tiles for grid in grids)
+        why = f"{len(regions)} of {count} tiles are cut, as CUTLASS 3 does with one group and without clusters"
+        if not regions:
+            why = f"no tile is cut: the last wave of {count} tiles is full, or K is too short"
+        cut = replace(gemm, schedule=replace(gemm.schedule, regions=regions))
+        return replace(cut, decisions=(*gemm.decisions, Decision(DECOMPOSITION.name, STREAM_K, "user", why=why)))
 
     @cached_property
     def _bare(self) -> TiledDataflow:
@@ -309,6 +341,8 @@ class TiledDataflow:
         """Records with other tiles, and instructions of other families; see SearchedDataflow.alternatives."""
         if _is_tile_given(options):
             return
+        if _is_in_ranges(options):  # cuts are of a tile
+            gemm = replace(gemm, schedule=replace(gemm.schedule, regions=()))
         lengths, tiles = gemm.schedule.slice_lengths(gemm.problem.k), self.tiles(gemm, device)
         for count, variant in self._variants(gemm, device, options):
             settings = {**options, **variant}
@@ -386,7 +420,8 @@ class TiledDataflow:
         is_sliced = len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1
         unit, _, _ = self._unit(gemm, device, options.get(INSTRUCTION.name), is_sliced)
         partition = self._partition(gemm, device, unit, is_sliced)
-        return replace(partition, orders=storage_for(partition, options).orders)
+        orders = storage_for(partition, options).orders
+        return replace(partition, orders=orders, is_in_ranges=_is_in_ranges(options))
 
     # --- slices of K -------------------------------------------------------------------------------------------
 
@@ -478,6 +513,9 @@ class TiledDataflow:
             shown[SPILLED] = spilled_rows(first)
         if is_swapped(first):
             shown[SWAPPED.name] = True
+        decided = gemm.decided(DECOMPOSITION.name)
+        if decided is not None:
+            shown[DECOMPOSITION.name] = decided.value
         orders = dict(zip(LAYOUT_OPTIONS, recorded_orders(gemm), strict=True))
         return shown | {name: order for name, order in orders.items() if order != "rows"}
 
@@ -498,6 +536,11 @@ class TiledDataflow:
         depths = [unit_k * count for count in TILE_DEPTHS]
         others = [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
         return list(dict.fromkeys([*tiles, *others]))
+
+
+def _is_in_ranges(options: Mapping[str, Any]) -> bool:
+    """Whether stream-K is asked for."""
+    return options.get(DECOMPOSITION.name) == STREAM_K
 
 
 def _is_tile_given(options: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from hwsim.dataflows.operand_passes import operand_vectors
 from hwsim.dataflows.tiled.factors import Factors
 from hwsim.dataflows.tiled.family import Family
 from hwsim.dataflows.tiled.model import SIDES, GemmKernel, KernelOperand, MatrixRef, StoredPiece, TileEpilogue
-from hwsim.dataflows.tiled.stream_k import has_shared_tiles
+from hwsim.dataflows.tiled.shared_tiles import has_shared_tiles
 from hwsim.devices import instruction
 from hwsim.formats import format_of
 from hwsim.gemm.expressions import parts_of, scaled, sequential_form
@@ -57,6 +57,7 @@ class Partition:
 
     orders: storage of A and B (see hwsim.dataflows.tiled.storage). is_sliced: split-K, so that kernels store partial
     results and merge kernels apply the epilogue. adds_earlier: some tiles add a sum that another plan has left in C.
+    is_in_ranges: stream-K will cut tiles, once their size is chosen.
     """
 
     gemm: Gemm
@@ -66,6 +67,7 @@ class Partition:
     orders: tuple[StorageOrder, StorageOrder]
     is_sliced: bool
     adds_earlier: bool = False
+    is_in_ranges: bool = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -137,7 +139,7 @@ class Partition:
     @cached_property
     def is_shared(self) -> bool:
         """Whether CTAs share the K of some tiles."""
-        return has_shared_tiles(self.gemm.schedule)
+        return self.is_in_ranges or has_shared_tiles(self.gemm.schedule)
 
     @cached_property
     def is_single(self) -> bool:

@@ -30,6 +30,7 @@ from hwsim.dataflows.tiled.spill import LOCAL
 from hwsim.dataflows.tiled.split_k_reduction import reduction_pass
 from hwsim.dataflows.tiled.storage import recorded_orders
 from hwsim.dataflows.tiled.stream_k import StreamKScheduler, stream_k
+from hwsim.dataflows.tiled.stream_k_ranges import RangeScheduler
 from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid, slices_of, tile_grids
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.formats import format_of
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 
 SPILLED = SPILLED_ROWS.name  # the setting of a mapping that spills
-Scheduler = StaticTileScheduler | StreamKScheduler | AreaScheduler
+Scheduler = StaticTileScheduler | StreamKScheduler | RangeScheduler | AreaScheduler
 STRIPS = 8  # of columns, at most: each is a loop of its own
 
 
@@ -385,7 +386,7 @@ def tile_scheduler(gemm: Gemm, device: Device, mapping: KernelMapping, areas: Se
     if areas:
         return area_tiles(areas, grids_of_area, device.cores)
     if gemm.schedule.regions:
-        return stream_k(gemm.schedule, (m, n, k), tile, grids, device.cores)
+        return stream_k(gemm.schedule, (m, n, k), (*tile, mapping.tile.k), grids, device.cores)
     return StaticTileScheduler(tuple(grids(m, n)), device.cores, matrices)
 
 

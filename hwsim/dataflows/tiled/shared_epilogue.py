@@ -51,7 +51,7 @@ class SharedEpilogue:
         if place.share is None or place.share.stored is None:
             self.writer.write(s, ops, place)
         else:
-            self._store(s, place, place.share.stored)
+            self._store(s, ops, place, place.share.stored)
 
     def _add(self, s: StreamBuilder, ops: VectorOps, place: WorkTile) -> None:
         assert place.share is not None
@@ -61,7 +61,7 @@ class SharedEpilogue:
         for number in range(others):
             for rows in row_chunks(place, context.design.chunk_rows):
                 if number == 0 and rows.is_first:
-                    ops.wait(self.sums.tile_sum)
+                    ops.wait(self.sums.addend)
                 ops.wait(ring.full)
                 accumulated = accumulator_rows(context, TERM, place, rows)
                 ops.op("add", accumulated, accumulated, ring.pop(rows.count, place.n), label="C")
@@ -69,18 +69,30 @@ class SharedEpilogue:
                 ops.signal(ring.free, *([self.sums.whole] if is_copied and is_end else []))
                 ring.popped(s)
 
-    def _store(self, s: StreamBuilder, place: WorkTile, at: Stored) -> None:
+    def _store(self, s: StreamBuilder, ops: VectorOps, place: WorkTile, at: Stored) -> None:
+        assert place.share is not None
         context, ring = self.context, self.context.buffers.accumulators[TERM].ring
         engine = context.engine(context.registers, "GM")
+        freeing = self._freeing(ops) if place.share.is_followed and ring.slots > 1 else engine
+        freed = ring.free if freeing == engine else self.sums.stored
         cta = context.buffers.cta
         for rows in row_chunks(place, context.design.chunk_rows):
             waits = [is_complete(context, TERM, place)] if rows.is_first else []
-            signals = [at.flag, ring.free] if rows.is_last else []
+            signals = [at.flag, freed] if rows.is_last else []
             if rows.is_last and cta is not None:
                 signals.append(cta.free)
             target = self._workspace(at, place, rows.start, rows.count)
             s.emit(engine, "copy", target, [accumulator_rows(context, TERM, place, rows)], waits, signals, label="C")
+        if freeing != engine:
+            s.emit(freeing, "sync", None, (), [self.sums.stored], [ring.free])
         ring.popped(s)
+
+    def _freeing(self, ops: VectorOps) -> str:
+        """The engine that frees accumulators of other tiles, which frees those of stored sums too, in their order."""
+        context = self.context
+        if not context.design.stores_accumulators:
+            return ops.engine
+        return context.engine(context.registers, "GM" if context.buffers.staging is None else context.shared)
 
     def _workspace(self, at: Stored, place: WorkTile, start: int, rows: int) -> GlobalTile:
         matrix = self.context.design.kernel.workspace
@@ -95,7 +107,7 @@ def allocate(space: Allocation) -> SharedSums | None:
         return None
     size = space.design.chunk_rows * space.blocking.n
     part = space.ring("part", space.family.registers, 2, size, workspace.format, synced=True)
-    return SharedSums(part, one_of("own.full"), one_of("whole.full"))
+    return SharedSums(part, *(one_of(name) for name in ("own.full", "addend.full", "whole.full", "stored.full")))
 
 
 def check(design: KernelDesign) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions
+from hwsim.dataflows.options import DECOMPOSITION
 from hwsim.dataflows.registry import dataflow
 from hwsim.gemm.schedule import SLICE_MULTIPLE
 from hwsim.resolve.choice.split_k_advice import slices_of_run
@@ -55,7 +56,8 @@ def _cuts_k(device: Device) -> bool:
 
 def _gains_by_slices(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> bool:
     """Whether K is whole, and a run with the cores that the user left it takes less time with K in slices."""
-    if not _cuts_k(device) or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
+    is_cut = len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1 or gemm.decided(DECOMPOSITION.name) is not None
+    if not _cuts_k(device) or is_cut:
         return False
     best = slices_of_run(gemm, device, options)
     return best is not None and best.slices > 1

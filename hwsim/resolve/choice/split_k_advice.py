@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.run_records import RunWarning
+from hwsim.dataflows.options import DECOMPOSITION, SPLIT_K
 from hwsim.dataflows.registry import dataflow
 from hwsim.gemm.plan import Mixed
 from hwsim.resolve.slice_choice import fastest_slices
@@ -27,7 +28,8 @@ def advice(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> list[RunWa
     """A list with one notice {"code", "count": number of slices, "message"}, or none. gemm: mapped; options: of the
     mapping, as given.
     """
-    is_mixed, is_decided = isinstance(gemm.plan, Mixed), gemm.decided("split_k") is not None
+    is_mixed = isinstance(gemm.plan, Mixed)
+    is_decided = any(gemm.decided(name) is not None for name in (SPLIT_K.name, DECOMPOSITION.name))
     if is_mixed or is_decided or len(gemm.schedule.slice_lengths(gemm.problem.k)) > 1:
         return []
     estimate = dataflow(device).split_k(replace(gemm, mapping=None, decisions=()), device, options)
