@@ -20,7 +20,6 @@ CALL = {"kind": "bf16", "a_layout": "rows", "b_layout": "columns", "batch": "1",
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("torch")
     pytest.importorskip("scipy")
-    monkeypatch.setitem(sys.modules, "lightgbm", SimpleNamespace())  # grows trees, of which there are none here
     spec = importlib.util.spec_from_file_location("fit_times", TOOL)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -85,3 +84,16 @@ def test_calls_are_kept_by_their_doubt(tool: ModuleType) -> None:
     calls = [{"m": number} for number in range(40)]
     listed = [call["m"] for call in module.kept(calls, np.array([0.0, 0.1] * 20), 15, 10, seed=1)]
     assert len(set(listed)) == 25 and sum(number % 2 for number in listed) >= 15
+
+
+def test_a_call_at_a_clock_that_others_lowered_is_left_out(tool: ModuleType) -> None:
+    """A long product of many MACs may lower the clock itself; a file without clocks is taken as it is."""
+    call = {"device": "h200", "set": "calls1", "launch_us": "2", "kind": "bf16>bf16", "b_layout": "columns"}
+    small, large = ({**call, "m": str(m), "n": "4096", "k": "4096"} for m in (16, 16384))
+    low, high, own = (
+        {**small, "us": "12", "clock_mhz": "1500"},
+        {**small, "us": "11", "clock_mhz": "1980"},
+        {**large, "us": "800", "clock_mhz": "1500"},
+    )
+    assert [gemm.row for gemm in tool.recorded([low, high, own])] == [high, own]
+    assert len(tool.recorded([{**row, "clock_mhz": ""} for row in (low, high, own)])) == 3

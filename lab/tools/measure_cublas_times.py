@@ -15,6 +15,8 @@ is a sample too. A file that exists is continued; --seconds ends a run. A call h
 * `cold_us`: the same with other operands for each copy, at least COLD_BYTES in all, so that L2 holds none of them.
   Calls with fewer than LEAST_COLD_BYTES have none, nor has any with --series-alone.
 * `kernels`: names in order, by PyTorch's profiler. `clock_mhz`, `watts`: by NVML after the series, where it is there.
+* `clock_before_mhz`: by NVML before it. The GPU spins on one thread until its clock is the highest again, for at most
+  SETTLING_S, so that the calls before leave no lower clock to this one.
 
 --reductions default leaves PyTorch's reduced-precision reductions on. --groups draws from these of SHARES alone, with
 other shares where it names them; `narrow` is in no draw unless it is named. --draw models takes the layers of
@@ -39,6 +41,7 @@ from typing import Any
 
 REPLAYS = 7
 FEW_COPIES, MANY_COPIES, LARGE_PRODUCTS = 4, 20, 2**36
+SPIN_CYCLES, SETTLING_S = 1_000_000, 0.25  # of a low clock that the calls before have left
 MOST_REPLAY_US = 40_000.0  # of the copies of a slow call
 TOGETHER, TOGETHER_BYTES = 120, 20e9  # calls whose kernels are recorded in one go
 MARK = "spin_kernel"  # between the kernels of two calls
@@ -398,6 +401,16 @@ class Gpu:
         clock = self.nvml.nvmlDeviceGetClockInfo(self.handle, self.nvml.NVML_CLOCK_SM)
         return {"clock_mhz": clock, "watts": self.nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3}
 
+    def settled(self) -> Call:
+        """The clock, once it is the highest again or SETTLING_S have passed."""
+        if self.nvml is None:
+            return {}
+        most, end = self.nvml.nvmlDeviceGetMaxClockInfo(self.handle, self.nvml.NVML_CLOCK_SM), time.time() + SETTLING_S
+        while (clock := self.load()["clock_mhz"]) < most and time.time() < end:
+            self.torch.cuda._sleep(SPIN_CYCLES)
+            self.torch.cuda.synchronize()
+        return {"clock_before_mhz": clock}
+
     def measured(self, call: Call, places: int = 1, is_series_alone: bool = False) -> tuple[Call, Work]:
         """Times of a call, and the call. places: at which the operands lie in turn."""
         first = self.operands(call)
@@ -407,7 +420,7 @@ class Gpu:
         products, size = call["batch"] * call["m"] * call["n"] * call["k"], operand_bytes(call)
         copies = MANY_COPIES if products < LARGE_PRODUCTS else FEW_COPIES
         copies = max(FEW_COPIES, min(copies, int(MOST_REPLAY_US / self.alone_us(work))))
-        entry = {"us": round(self.microseconds([work], copies), 4), **self.load()}
+        entry = {**self.settled(), "us": round(self.microseconds([work], copies), 4), **self.load()}
         if places > 1:
             entry["us_of_places"], kept = [entry["us"]], [first]
             for _ in range(min(places, int(MOST_PLACED_BYTES / size)) - 1):

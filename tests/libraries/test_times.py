@@ -21,7 +21,6 @@ from hwsim.libraries.cublas.times import network
 from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor, factor_of
 from hwsim.libraries.cublas.times.factor import unpack as unpack_factor
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, rows_of, with_factor
-from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import FACTS, QUANTITIES, facts, quantities
 from hwsim.libraries.cublas.times.network import EQUAL, LOGARITHM, LOGARITHM_RAMP, MOST, PLAIN, RAMP, Networks
 from hwsim.libraries.cublas.versions import versions
@@ -108,13 +107,21 @@ def test_a_row_is_a_sum_and_never_below_the_least_time() -> None:
     assert nothing.microseconds(point, LEAST) == LEAST.us
 
 
+def constant(value: float) -> Networks:
+    """One network that gives a value for each point."""
+    weights, biases = np.zeros((1, 1, 1)), np.zeros((1, 1, 1))
+    one = np.ones(1, np.float32)
+    return Networks(
+        np.zeros(1, np.uint8), np.zeros(1, np.uint8), one, one, (weights,) * 3, (biases, biases, biases + value)
+    )
+
+
 @pytest.mark.parametrize(("logarithm", "efficiency"), [(-1.0, 1.0), (math.log(2), 4 / (6 * 2 - 2))])
 def test_an_efficiency_is_at_most_one(logarithm: float, efficiency: float) -> None:
     """A time that the numbers put below the least one is the least one."""
     choice, call = choice_and_call()
     row = TimeRow((0.0, 1.0, *(0.0,) * (len(QUANTITIES) - 2)), 9, 0.1, ("h200",), ())
-    forest = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [logarithm]})
-    times = FittedTimes(row, TimeFactor(forest), choice, call, 132, "fitted")
+    times = FittedTimes(row, TimeFactor(constant(logarithm)), choice, call, 132, "fitted")
     assert times.efficiency(LEAST) == pytest.approx(efficiency, rel=1e-3)
     assert times.seconds(0.0, LEAST) * 1e6 == pytest.approx(LEAST.us / efficiency, rel=1e-3)
 
@@ -186,32 +193,13 @@ def test_a_scheme_takes_its_program_with_the_librarys_products() -> None:
     assert scheme.seconds == pytest.approx(math.fsum(others) + 9 * product.seconds, rel=0.15)
 
 
-def test_every_chip_has_rows_and_trees() -> None:
+def test_every_chip_has_rows_and_networks() -> None:
     rows = rows_of(versions()[0].times)
     for device in versions()[0].devices:
         row = rows[66, "fp16", False, False]
         assert device in row.chips and device in row.batch_chips
     factor = factor_of(versions()[0].factors)
-    assert isinstance(factor.forest, Forest) and len(factor.forest.roots) > 100
-    assert isinstance(factor.networks, Networks) and factor.networks.number.max() < len(FACTS)
-
-
-def test_a_forest_walks_each_tree_and_is_the_same_packed() -> None:
-    """Two trees, by hand: one leaf; x1 <= 2.5 ? (x0 <= 0 ? 1 : 2) : 4, breadth first."""
-    parts = {
-        "trees": np.array([1, 5], np.uint16),
-        "feature": np.array([LEAF, 1, 0, LEAF, LEAF, LEAF], np.uint8),
-        "threshold": np.array([2.5, 0], np.float32),
-        "value": np.array([0.5, 4, 1, 2], np.float16),
-    }
-    forest = unpack(parts)
-    for point, value in (((0, 2.5), 1.5), ((0.1, 2.5), 2.5), ((0, 2.6), 4.5)):
-        assert forest.at(point) == value
-    for name, found in forest.pack().items():
-        assert found.dtype == parts[name].dtype and found.tolist() == parts[name].tolist()
-    for name in parts:
-        with pytest.raises(ValueError, match="nodes"):
-            unpack(parts | {name: parts[name][:-1]})
+    assert len(factor.networks.weights[0]) > 1 and factor.networks.number.max() < len(FACTS)
 
 
 def two_networks() -> Networks:
@@ -269,16 +257,17 @@ def test_networks_are_the_same_packed_and_refuse_other_shapes() -> None:
         network.unpack({name: array for name, array in parts.items() if name != "weights_2"})
 
 
-def test_a_factor_is_of_trees_and_networks_together_and_has_bounds() -> None:
-    """The geometric mean of both; a file without networks has the trees'."""
-    forest = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [0.5]})
+def test_a_factor_is_the_geometric_mean_of_networks_and_has_bounds() -> None:
     point = (3.0, 2.0)
-    together = TimeFactor(forest, two_networks())
-    assert together.at(point) == pytest.approx(math.exp((0.5 + two_networks().at(point)) / 2))
-    assert unpack_factor(together.pack()).at(point) == pytest.approx(together.at(point), rel=1e-3)
-    assert unpack_factor(forest.pack()).at(point) == pytest.approx(math.exp(0.5), rel=1e-3)
-    far = unpack({"trees": [1], "feature": [LEAF], "threshold": [], "value": [9.0]})
-    assert TimeFactor(far).at(point) == pytest.approx(math.exp(MOST_LOGARITHM))
+    factor = TimeFactor(two_networks())
+    mean = sum(two_networks().each_at(point)) / 2
+    assert mean > MOST_LOGARITHM and factor.at(point) == pytest.approx(math.exp(MOST_LOGARITHM))
+    for value in (0.5, -0.25, -9.0):
+        bounded = max(value, -MOST_LOGARITHM)
+        assert TimeFactor(constant(value)).at(point) == pytest.approx(math.exp(bounded))
+    low = (-99.0, 0.001)  # both gates nearly shut
+    assert factor.at(low) == pytest.approx(math.exp(sum(two_networks().each_at(low)) / 2))
+    assert unpack_factor(factor.pack()).at(low) == pytest.approx(factor.at(low), rel=1e-3)
 
 
 def test_a_factor_is_of_the_time_with_a_launch() -> None:

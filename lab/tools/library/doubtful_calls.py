@@ -4,7 +4,7 @@ r"""Draw calls of cuBLAS, and keep those whose time hwsim's fit is least sure of
     python lab/tools/measure_cublas_times.py --calls calls.json --reductions default --out times.json
 
 lab/tools/measure_cublas_times.py draws the calls. The doubt of a call is the standard deviation of the logarithms that
-the trees and each network of --times give for it. A call is kept with a probability in proportion to the square of its
+the networks of --times give for it. A call is kept with a probability in proportion to the square of its
 doubt, none twice. --plain keeps so many of the others at random. The list is in random order: a part of it is a sample
 too.
 """
@@ -30,12 +30,12 @@ UNKNOWN = 1.0  # the doubt of a call of a kind of kernel that was never recorded
 
 
 def doubt(gemm: Recorded, sums: dict[tuple[int, str, bool, bool], np.ndarray], factor: TimeFactor) -> float:
-    """The spread of what the parts of a fit give for a call, as a logarithm."""
+    """The spread of what the networks of a fit give for a call, as a logarithm."""
     sum_us = summed(gemm, sums)
-    if sum_us is None or factor.networks is None:
+    if sum_us is None:
         return UNKNOWN
     point = facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)
-    return float(np.std([factor.forest.at(point), *factor.networks.each_at(point)]))
+    return float(np.std(factor.networks.each_at(point)))
 
 
 def as_row(call: Call, device: str) -> dict[str, str]:

@@ -2,21 +2,23 @@ r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of w
 
     python lab/tools/library/fit_times.py FILE.csv.gz ... --out configs/libraries/cublas-13.1.times \
         --sets \
-        seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5,calls6
+        seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5,calls6,\
+        calls7,calls8,calls9
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
     python lab/tools/library/fit_times.py FILE.csv.gz ... --errors --out configs/libraries/cublas-13.1.times \
         --sets ...                          # of the fit
 
 A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
-k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind), reductions (any: as
-PyTorch's switches are by default; empty: compute) and perhaps us_of_places (with operands at several addresses; the
-fit takes their median). A launch is the shortest launch_us of a chip's set. For each kind of kernel the numbers of
-hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all, trees and
+k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind), clock_mhz, reductions
+(any: as PyTorch's switches are by default; empty: compute) and perhaps us_of_places (with operands at several
+addresses; the fit takes their median). A launch is the shortest launch_us of a chip's set. For each kind of kernel the
+numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all,
 networks. Writes OUT.npz and OUT.csv; rows of OUT.csv for kernels of which too few GEMMs are given stay. GEMMs with the
-same n and k are held out together. Of GEMMs without a group, whose sizes were drawn, a part is taken. --compare prints
-how far `hwsim.run(library=)` is off, and fits nothing. --errors fits nothing either: of the FILEs' GEMMs it takes those
-that are in none of the sets, nor like one in them, and writes their mean error into the rows of OUT.csv that have at
-least LEAST_GEMMS of them. Needs scipy, lightgbm and PyTorch.
+same n and k are held out together. Of GEMMs without a group, whose sizes were drawn, a part is taken. GEMMs at a clock
+that the calls before them had lowered are left out. --compare prints how far `hwsim.run(library=)` is off, and fits
+nothing. --errors fits nothing either: of the FILEs' GEMMs it takes those that are in none of the sets, nor like one in
+them, and writes their mean error into the rows of OUT.csv that have at least LEAST_GEMMS of them. Needs scipy and
+PyTorch.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import lightgbm
 import numpy as np
 import torch
 from scipy.optimize import nnls
@@ -46,7 +47,6 @@ from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
 from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor, factor_of
 from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
-from hwsim.libraries.cublas.times.forest import LEAF, Forest, unpack
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
 from hwsim.libraries.cublas.times.network import EQUAL, LEAST, LOGARITHM, LOGARITHM_RAMP, PLAIN, RAMP, Networks
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall
@@ -56,19 +56,15 @@ from hwsim.libraries.times import least_of
 LEAST_GEMMS = 8  # of a row
 PARTS = 4  # of the recorded GEMMs, of which each is held out of a fit in turn
 ROUNDS, LEAST_ERROR = 12, 0.01  # of least squares whose weights tend to least absolute errors
-#: Of LightGBM. Each tree takes its splits from a part of the facts, so that no fact decides alone.
-TREES = {
-    "objective": "regression_l1", "num_iterations": 400, "learning_rate": 0.1, "num_leaves": 63, "min_data_in_leaf": 6,
-    "lambda_l2": 1.0, "feature_fraction": 0.5, "extra_trees": True, "max_bin": 127, "seed": 1, "deterministic": True,
-    "force_row_wise": True, "num_threads": 1, "verbose": -1,
-}  # fmt: skip
-NETWORKS, WIDTH = 8, 160  # how many, and numbers between layers
-EPOCHS, TOGETHER, RATE, DECAY, WARM, DROPOUT = 60, 512, 6e-3, 0.1, 0.1, 0.1  # of their training
+NETWORKS, WIDTH = 5, 192  # how many, and numbers between layers
+EPOCHS, TOGETHER, RATE, DECAY, WARM, DROPOUT = 40, 512, 6e-3, 0.1, 0.1, 0.1  # of their training
 RAMPS = 5  # of a number that has as many values or more, each over an equal share of the recorded GEMMs
 ABSOLUTE = 0.03  # a logarithm, beyond which an error counts as its absolute value
 CATEGORIES = ("algorithm", "format")  # facts that are names
 SPREAD = 4.0  # a fact without negative values that exceeds it is given as its logarithm
 LEAST_US = 0.05  # beyond a launch
+SETTLED = 0.96  # of the highest recorded clock: below it a call was timed at a clock that the calls before had left
+OWN_SHARE, OWN_US = 0.5, 100.0  # unless its products take so much of its time, and it takes so long
 SHARE_OF_DRAWN = 0.3  # of GEMMs without a group
 WEIGHT_OF_CALLS = 8.0  # of sets as programs in use make them, beside sets of drawn sizes
 COLUMNS = (
@@ -99,6 +95,11 @@ class Recorded:
     def weight(self) -> float:
         """Beside other GEMMs."""
         return WEIGHT_OF_CALLS if self.row.get("group") else 1.0
+
+    @property
+    def lowers_clock(self) -> bool:
+        """Whether the call may lower the clock itself."""
+        return self.us > OWN_US and self.least.products_us > OWN_SHARE * self.beyond_us
 
     @property
     def beyond_us(self) -> float:
@@ -161,8 +162,13 @@ def launches(rows: list[Row]) -> dict[tuple[str, str], float]:
 
 
 def recorded(rows: list[Row]) -> list[Recorded]:
-    """What hwsim's choice says of recorded GEMMs; those that the library refuses are left out."""
+    """What hwsim's choice says of recorded GEMMs; left out are those that the library refuses, and whose clock was low
+    by the calls before.
+    """
     of_launches, out = launches(rows), []
+    highest: dict[str, float] = defaultdict(float)
+    for row in rows:
+        highest[row["device"]] = max(highest[row["device"]], float(row.get("clock_mhz") or 0))
     chips = {name: (hwsim.device(name), hwsim.library("cublas", device=name)) for name in {x["device"] for x in rows}}
     for row in rows:
         (chip, library), call = chips[row["device"]], gemm_call(row)
@@ -173,7 +179,9 @@ def recorded(rows: list[Row]) -> list[Recorded]:
         assert isinstance(choice, CublasChoice)
         launch_us = of_launches[row["device"], row["set"]]
         places = [float(us) for us in (row.get("us_of_places") or row["us"]).split()]
-        out.append(Recorded(row, call, choice, least_of(chip, call), library.cores, median(places), launch_us))
+        gemm = Recorded(row, call, choice, least_of(chip, call), library.cores, median(places), launch_us)
+        if gemm.lowers_clock or float(row.get("clock_mhz") or np.inf) >= SETTLED * highest[row["device"]]:
+            out.append(gemm)
     return out
 
 
@@ -228,7 +236,7 @@ def both(gemms: list[Recorded], networks: int = NETWORKS) -> tuple[Sums, TimeFac
             weights.append(gemm.weight)
     logarithms = np.clip(factors, -MOST_LOGARITHM, MOST_LOGARITHM)
     given = np.array(points), logarithms, np.array(weights)
-    return sums, TimeFactor(grown(*given), trained(*given, networks))
+    return sums, TimeFactor(trained(*given, networks))
 
 
 def predicted(gemm: Recorded, sums: Sums, factor: TimeFactor) -> float:
@@ -238,29 +246,6 @@ def predicted(gemm: Recorded, sums: Sums, factor: TimeFactor) -> float:
         return np.nan
     times = factor.at(facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us))
     return max(with_factor(sum_us, times), gemm.least.us) + gemm.launch_us
-
-
-def grown(points: np.ndarray, logarithms: np.ndarray, weights: np.ndarray) -> Forest:
-    """Trees for logarithms of factors, by gradient boosting."""
-    model = lightgbm.train(TREES, lightgbm.Dataset(points.astype(np.float32), logarithms, weight=weights))
-    features, thresholds, values, sizes = [], [], [], []
-    for tree in model.dump_model()["tree_info"]:
-        nodes = [tree["tree_structure"]]
-        for node in nodes:  # breadth first
-            if "split_feature" in node:
-                nodes += [node["left_child"], node["right_child"]]
-        sizes.append(len(nodes))
-        features += [node.get("split_feature", LEAF) for node in nodes]
-        thresholds += [node["threshold"] for node in nodes if "split_feature" in node]
-        values += [node["leaf_value"] for node in nodes if "split_feature" not in node]
-    return unpack(
-        {
-            "trees": np.array(sizes, np.uint16),
-            "feature": np.array(features, np.uint8),
-            "threshold": np.array(thresholds, np.float32),
-            "value": np.array(values, np.float16),
-        }
-    )
 
 
 def scaling(points: np.ndarray) -> list[tuple[int, int, float, float]]:
@@ -342,7 +327,7 @@ def part_of(gemm: Recorded, parts: int) -> int:
 
 
 def with_gemms(row: TimeRow, key: Key, gemms: list[Recorded], errors: np.ndarray) -> TimeRow:
-    """A row to whose times trees of recorded GEMMs were added. errors: relative, of each GEMM; held out of its fit."""
+    """A row with the GEMMs that its numbers are fitted to. errors: relative, of each GEMM; held out of its fit."""
     places = [place for place, gemm in enumerate(gemms) if gemm.key == key and not np.isnan(errors[place])]
     if not places:
         return row
@@ -513,7 +498,7 @@ def write(gemms: list[Recorded], out: Path, parts: int) -> None:
     before = rows_of(f"{out.name}.csv") if out.with_name(f"{out.name}.csv").exists() else {}
     write_rows(before | rows_with(gemms, sums, errors), out)
     np.savez_compressed(out.with_name(out.name + ".npz"), **factor.pack())
-    print(f"{len(sums)} rows, {len(factor.forest.roots)} trees and {NETWORKS} networks from {len(gemms)} GEMMs")
+    print(f"{len(sums)} rows and {NETWORKS} networks from {len(gemms)} GEMMs")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The factor by which a GEMM takes longer than its row's sum: trees and networks, each of which sees what the other
-misses. The module knows no feature and no library.
+"""The factor by which a GEMM takes longer than its row's sum, by small networks. The module knows no feature and no
+library.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from hwsim.errors import InputError
 from hwsim.host.places import package_folder
-from hwsim.libraries.cublas.times import forest, network
-from hwsim.libraries.cublas.times.forest import Forest
+from hwsim.libraries.cublas.times import network
 from hwsim.libraries.cublas.times.network import Networks
 
 MOST_LOGARITHM = 1.5  # what is beyond is no other time but another kernel; nothing is fitted to it
@@ -24,26 +23,22 @@ MOST_LOGARITHM = 1.5  # what is beyond is no other time but another kernel; noth
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeFactor:
-    """Trees and networks for the same logarithm. networks: None: trees alone."""
+    """Networks for the factor's logarithm."""
 
-    forest: Forest
-    networks: Networks | None = None
+    networks: Networks
 
     def at(self, point: Sequence[float]) -> float:
-        """The factor for a point."""
-        logarithm = self.forest.at(point)
-        if self.networks is not None:
-            logarithm = (logarithm + self.networks.at(point)) / 2
-        return math.exp(min(max(logarithm, -MOST_LOGARITHM), MOST_LOGARITHM))
+        """The factor for a point: the geometric mean of the networks'."""
+        return math.exp(min(max(self.networks.at(point), -MOST_LOGARITHM), MOST_LOGARITHM))
 
     def pack(self) -> dict[str, NDArray[np.generic]]:
         """Small arrays that `unpack` takes."""
-        return self.forest.pack() | ({} if self.networks is None else self.networks.pack())
+        return self.networks.pack()
 
 
 def unpack(parts: Mapping[str, NDArray[np.generic]]) -> TimeFactor:
     """The factor that `TimeFactor.pack` gave. Raises ValueError, or KeyError for an array that is missing."""
-    return TimeFactor(forest.unpack(parts), network.unpack(parts) if "number" in parts else None)
+    return TimeFactor(network.unpack(parts))
 
 
 @cache

@@ -38,7 +38,7 @@ QUANTITIES = (
     "mega_elements_a",
     "mega_elements_b",
 )
-#: What trees and networks take.
+#: What networks take.
 FACTS = (
     "m",
     "n",
@@ -116,7 +116,7 @@ FACTS = (
     "k_of_32",
     "k_of_64",
 )
-ABOUT_A_LAUNCH_US = 2.0  # the trees' factor is of the time with a launch: very short kernels hide in it
+ABOUT_A_LAUNCH_US = 2.0  # the networks' factor is of the time with a launch: very short kernels hide in it
 FORMATS = ("fp16", "bf16", "tf32", "fp32", "fp64", "e4m3", "int8")
 MOST_ALIGNED = 128  # elements
 MOST_STRIDE = 16384  # bytes
