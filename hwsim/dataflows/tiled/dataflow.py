@@ -64,8 +64,8 @@ APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated t
 TILE_SIDES = (32, 64, 96, 128, 192, 256)  # of C, that a search begins with
 TILE_DEPTHS = (1, 2, 4, 8)  # of K, in the K of an instruction
 ESTIMATE = "best kernel of this dataflow by estimate"
-MOST_TILES, FEW_TILES = 6, 4  # that a search looks at: with the default's instruction, with each other
-LIKELY_TILES = 4  # of these, the first by estimate; the others cover as many elements of C as no tile before them
+MOST_TILES, FEW_TILES = 7, 4  # that a search looks at: with the default's instruction, with each other
+LIKELY_TILES = 5  # of these, the first by estimate; the others cover as many elements of C as no tile before them
 
 
 @dataclass(frozen=True, slots=True)
