@@ -10,7 +10,9 @@ from hwsim.dataflows.elementwise import vector_of
 from hwsim.dataflows.registry import dataflow
 from hwsim.dataflows.tiled import bound
 from hwsim.dataflows.tiled.choice import GemmSizes, TileRequest
+from hwsim.dataflows.tiled.dataflow import varied
 from hwsim.dataflows.tiled.estimate import _lane_cycles, busiest
+from hwsim.dataflows.tiled.model import Blocking
 from hwsim.dataflows.tiled.parts import designed
 from hwsim.dataflows.tiled.program import blocking_of
 from hwsim.devices import load
@@ -20,7 +22,9 @@ from hwsim.machines.load import under_load
 from hwsim.resolve.choice.cost import plan_input
 from hwsim.resolve.gemm_record import record_of
 from hwsim.resolve.mapping_choice import mapped, program_of
+from hwsim.resolve.mapping_search import searched
 from hwsim.resolve.planning import plan_for
+from hwsim.resolve.record_cost import cost_of
 from hwsim.schemes import scheme_of
 
 APART = 1.7  # wide tiles may be estimated so many times better or worse than tight ones; as whole tiles it was 1.9 to 5
@@ -101,6 +105,43 @@ def test_the_estimate_knows_what_takes_the_time_of_loads(what):
     chip, gemm = record(device, scheme, form, sizes)
     options = {"tile": Tile(*tile).to_dict(), **more}
     assert 1 / NEAR < estimated(chip, gemm, options) / timed(chip, mapped(gemm, chip, options)) < NEAR
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("tile", [(128, 128, 32), (64, 64, 64), (128, 64, 32)])
+def test_few_blocks_of_k_take_the_first_load_and_their_work_once(tile, blocks):
+    m, n, k = tile
+    chip, gemm = record("a100", "native", "fp64", (4 * m, 8 * n, blocks * k))  # whose work takes longer than loads
+    options = {"tile": Tile(m, n, k).to_dict()}
+    assert 1 / NEAR < estimated(chip, gemm, options) / timed(chip, mapped(gemm, chip, options)) < NEAR
+
+
+def blocking(m, n, k):
+    return Blocking(m=m, n=n, k=k, warp=(32, 32), stages=4, accumulators=1)
+
+
+def test_a_search_looks_at_tiles_of_other_sizes_after_the_likely_ones():
+    alike = [blocking(64, 64, 8 * count) for count in range(1, 9)]
+    others = [blocking(128, 256, 16), blocking(256, 128, 16), blocking(32, 32, 16)]
+    ranked, whole = [*alike, *others], GemmSizes(1024, 1024, 128, 1)
+    assert varied(ranked, 6, whole) == [*alike[:5], others[0]]
+    assert varied(ranked, 7, whole) == [*alike[:5], others[0], others[2]]  # 256 x 128 is as large as 128 x 256
+    assert varied(ranked, 10, whole) == [*alike[:5], others[0], others[2], *alike[5:]]  # then any
+    assert varied(ranked, 3, whole) == alike[:3]
+    low = GemmSizes(64, 128, 128, 1)  # of 64 rows 128 x 256 and 256 x 128 cover one size: 64 x 128
+    assert varied(ranked, 7, low) == [*alike[:5], others[0], others[2]]
+
+
+@pytest.mark.searches
+@pytest.mark.parametrize(
+    ("device", "sizes"),
+    [("a40", (3184, 568, 32)), ("a40", (840, 2808, 96)), ("mi250", (2720, 1184, 35))],
+)
+def test_where_writes_of_c_take_the_time_the_search_finds_the_large_tile(device, sizes):
+    """L2 writes less of its C back, which no estimate counts."""
+    chip, gemm = record(device, "native", "int8", sizes)
+    large = cost_of(mapped(gemm, chip, {"tile": Tile(128, 256, 64).to_dict()}), chip).cycles
+    assert cost_of(searched(gemm, chip, {}), chip).cycles <= 1.03 * large
 
 
 SPLIT = [  # kernels that split operands or promote: a conversion takes 1 to 4 times as long as an addition

@@ -69,7 +69,8 @@ APART_GAIN = 0.9  # terms go to kernels of their own where those are estimated t
 TILE_SIDES = (32, 64, 96, 128, 192, 256)  # of C, that a search begins with
 TILE_DEPTHS = (1, 2, 4, 8)  # of K, in the K of an instruction
 ESTIMATE = "best kernel of this dataflow by estimate"
-MOST_TILES, FEW_TILES = 6, 4  # that a search looks at: with the default's instruction, with each other
+MOST_TILES, FEW_TILES = 7, 4  # that a search looks at: with the default's instruction, with each other
+LIKELY_TILES = 5  # of these, the first by estimate; the others cover as many elements of C as no tile before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +354,7 @@ class TiledDataflow:
                     kernels = partition.kernels(parts)
                     known = list(dict.fromkeys([*self._tiles(partition), *tiles]))
                     ranked = self._chooser.ranked(device, kernels, extent, known, request)
-                    for blocking in ranked[:count]:
+                    for blocking in varied(ranked, count, extent):
                         chosen = _KernelChoice(partition, parts, kernels, blocking, "default", "")
                         yield self._mapped(gemm, chosen, settings)
                     if ranked:
@@ -541,6 +542,26 @@ class TiledDataflow:
 def _is_in_ranges(options: Mapping[str, Any]) -> bool:
     """Whether stream-K is asked for."""
     return options.get(DECOMPOSITION.name) == STREAM_K
+
+
+def varied(ranked: Sequence[Blocking], count: int, extent: GemmSizes) -> list[Blocking]:
+    """Up to `count` tiles of a ranking, in its order: its first LIKELY_TILES, then the first of each size that none
+    before has, then any. size: elements of C, without what is beyond it.
+
+    An estimate does not know what L2 writes back and when, or how waves overlap; its error is alike in tiles of a size.
+    """
+
+    def size(b: Blocking) -> int:
+        return min(b.m, extent.m) * min(b.n, extent.n)
+
+    likely = list(ranked[: min(count, LIKELY_TILES)])
+    seen = {size(b) for b in likely}
+    others: list[Blocking] = []
+    alike: list[Blocking] = []
+    for b in ranked[len(likely) :]:
+        (alike if size(b) in seen else others).append(b)
+        seen.add(size(b))
+    return [*likely, *others, *alike][:count]
 
 
 def _is_tile_given(options: Mapping[str, Any]) -> bool:

@@ -81,7 +81,7 @@ class KernelEstimate:
         if self.is_persistent or self.accumulators > 1:
             hidden = self.accumulators > 1
             main = busiest([(count, x.main if hidden else x.main + x.epilogue) for count, x in kinds], self.cores)
-            total = main + latency + last.step + last.epilogue
+            total = main + latency + last.fill + last.epilogue
         else:
             total = busiest([(count, x.total + latency) for count, x in kinds], self.cores)
         return total / self.cycles_per_second
@@ -108,13 +108,13 @@ class KernelEstimate:
         """The times of a tile, of rows x cols in all, on average of the waves. busy: waves, and cores with a tile in
         each. is_held: all operands and results, by L2.
         """
-        steps, waves = 0.0, 0
+        steps, fills, waves = 0.0, 0.0, 0
         for count, cores in busy:
             load = self._load(tile, rows, cols, cores, is_held)
             steps += count * max(tile.step, load, (load + self.latencies[is_held] + tile.exposed_cycles) / self.slots)
+            fills += count * min(tile.step, load)
             waves += count
-        step = steps / waves
-        return _TileTimes(-(-k // self.k) * step, step, tile.epilogue)
+        return _TileTimes(-(-k // self.k) * steps / waves, fills / waves, tile.epilogue)
 
     def _load(self, tile: TileEstimate, rows: int, cols: int, busy: int, is_held: bool) -> float:
         """Cycles of the loads of one block of K while `busy` cores have a tile each. A core loads B after A, and all
@@ -151,16 +151,18 @@ class KernelEstimate:
 
 
 class _TileTimes(NamedTuple):
-    """Cycles of a tile: of its main loop, of one block of K in it, of its epilogue."""
+    """Cycles of a tile: of its main loop, as long as the slower of loads and work; of the faster one's first or last
+    block of K, which nothing hides; of its epilogue.
+    """
 
     main: float
-    step: float
+    fill: float
     epilogue: float
 
     @property
     def total(self) -> float:
         """Of a tile whose parts do not overlap with another's, but for the latency of its first load."""
-        return self.main + self.step + self.epilogue
+        return self.main + self.fill + self.epilogue
 
 
 @dataclass(frozen=True, slots=True)
