@@ -319,3 +319,16 @@ def test_a_malformed_run_is_named_with_its_part(option, part, value, said, tmp_p
     file.write_text(json.dumps(document), encoding="utf-8")
     assert main(["run", option, str(file), "-q", "--no-timing"]) != 3
     assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"), [("fp32", 2), ("e4m3", 2), ("bf16,bf16", 0), ("bf16,fp32", 2), ("bf16", 0), (None, 0)]
+)
+@pytest.mark.parametrize("more", [["--no-exact"], ["--seed", "0", "--no-timing"]])
+def test_another_format_than_the_record_s_is_refused_without_bits_too(asked, code, more, tmp_path, capsys):
+    file = tmp_path / "gemm.json"
+    file.write_text(hwsim.run(m=8, n=8, k=8, device="h100", input_format="bf16").gemm.to_json())
+    given = [] if asked is None else ["--input-format", asked]
+    assert main(["run", "--gemm", str(file), *given, *more]) == code
+    error = capsys.readouterr().err
+    assert ("the record is of bf16" in error) == (code == 2)
