@@ -139,12 +139,12 @@ def _with_record(options: CallOptions, record: Gemm, scheme: Scheme, *, has_arra
 def _check(record: Gemm, options: CallOptions, operands: ProductOperands, scheme: Scheme) -> None:
     """Raise InputError for operands that are not the record's. scheme: rounds what is drawn, where it quantises."""
     problem, epilogue, asked = record.problem, options.epilogue, options.problem.input_format
-    given = None if operands.left is None else operands.left.format
-    if given is None and asked is not None and not scheme.quantizes:
-        given = common_format(*formats_in_memory(asked))
-    if given is not None and given != problem.input_format:
+    stored = None if operands.left is None else operands.left.format
+    if stored is None and asked is not None and not scheme.quantizes:
+        stored = common_format(*formats_in_memory(asked))
+    if stored is not None and stored != problem.input_format:
         raise InputError(
-            f"A and B are {given}: the record is of {problem.input_format}; give arrays of that, or say "
+            f"A and B are {stored}: the record is of {problem.input_format}; give arrays of that, or say "
             "input_format where they are codes"
         )
     if (operands.sizes, operands.lead) != (problem.sizes, problem.lead):

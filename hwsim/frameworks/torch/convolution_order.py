@@ -40,13 +40,13 @@ def order_of(
     switched = {} if settings.switches is None else settings.switches.arguments(chosen, place, operand)
     format = str(switched.get("format") or arguments.get("format") or operand)
     is_nchw = not any(is_stored_last(tensor) for tensor in (image, other))
-    own = None
+    kernel = None
     if not is_transposed:
-        own = own_kernel(name, device, sizes, format=format, stored=operand, direction=direction, is_nchw=is_nchw)
+        kernel = own_kernel(name, device, sizes, format=format, stored=operand, direction=direction, is_nchw=is_nchw)
     if arguments["scheme"].name != NATIVE or chosen.scale is not None or chosen.gradient_format is not None:
-        return unknown_kernel(name, device) if own is None else ConvolutionKernel()
-    if own is not None:
-        return own
+        return unknown_kernel(name, device) if kernel is None else ConvolutionKernel()
+    if kernel is not None:
+        return kernel
     try:
         return cudnn_kernel(name, device, sizes, format=format, output=operand, direction=direction, is_nchw=is_nchw)
     except UnsupportedError:  # the record then counts the convolution as left out

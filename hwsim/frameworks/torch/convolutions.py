@@ -211,7 +211,7 @@ def _convolved(
         skipped = (
             partial(_skipped, x, spatial, around, window, out, from_last) if order.depthwise.skips_padding else None
         )
-        sums = DepthwiseSums(order.depthwise.operand, order.bias == "first", skipped)
+        sums = DepthwiseSums(order.depthwise.operand, order.begins_with_bias, skipped)
     stack = _stacked(
         columns, weights, group_bias, place, order, padding, as_measured, sums
     )  # (groups, N * pixels, O / groups)

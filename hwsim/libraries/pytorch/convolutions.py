@@ -38,6 +38,11 @@ class ConvolutionKernel(NamedTuple):
     bias: BiasPlace = "last"
     depthwise: OwnDepthwise | None = None
 
+    @property
+    def begins_with_bias(self) -> bool:
+        """Whether each sum starts from the bias."""
+        return self.bias == "first"
+
 
 def convolution_kernel(
     name: object,
@@ -54,9 +59,9 @@ def convolution_kernel(
 
     Raises UnsupportedError as `cudnn_kernel` does, where it is no depthwise one of PyTorch's own.
     """
-    own = own_kernel(name, device, sizes, format=format, stored=stored, direction=direction, is_nchw=is_nchw)
-    if own is not None:
-        return own
+    kernel = own_kernel(name, device, sizes, format=format, stored=stored, direction=direction, is_nchw=is_nchw)
+    if kernel is not None:
+        return kernel
     return cudnn_kernel(name, device, sizes, format=format, output=output, direction=direction, is_nchw=is_nchw)
 
 
@@ -83,8 +88,8 @@ def own_kernel(
     rules = own_depthwise(*about, operand, direction, is_nchw=is_nchw)
     if rules is None:
         return None
-    is_first = rules.begins_with_bias and operand == stored  # a bias of another format is no operand
-    bias: BiasPlace = "first" if is_first else "last"
+    begins_with_bias = rules.begins_with_bias and operand == stored  # a bias of another format is no operand
+    bias: BiasPlace = "first" if begins_with_bias else "last"
     return ConvolutionKernel(LibraryOnDevice(rules), "crs", rules.is_known, False, bias, rules)
 
 
