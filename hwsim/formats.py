@@ -89,9 +89,35 @@ class Format:
         object.__setattr__(self, "min_exponent", 1 - self.bias if self.subnormals else -self.bias)
 
     def holds(self, other: Format) -> bool:
-        """Whether it is a float format with all values of another one."""
+        """Whether both are float formats, and this one has all values of the other one, -0 and infinities too."""
         is_float = not self.is_integer and not other.is_integer
-        return is_float and self.fraction_bits >= other.fraction_bits and self.exponent_bits >= other.exponent_bits
+        is_marked = self._has_minus_zero >= other._has_minus_zero and self.has_infinity >= other.has_infinity
+        return is_float and is_marked and self.has_numbers_of(other)
+
+    def has_numbers_of(self, other: Format) -> bool:
+        """Whether it has all finite numbers of another format, which may be integers; both zeros are one number."""
+        if self.signed < other.signed or self.subnormals < other.subnormals:
+            return False
+        digits = other.precision - other.is_integer  # the lowest integer, a power of two, has one
+        is_precise = self.is_integer or self.precision >= digits
+        return is_precise and self._last_place <= other._last_place and self._largest >= other._largest
+
+    @property
+    def _has_minus_zero(self) -> bool:
+        return self.signed and self.subnormals and self.nan != "minus_zero" and not self.is_integer
+
+    @property
+    def _last_place(self) -> int:
+        """Exponent of the last place of the smallest numbers."""
+        return 0 if self.is_integer else self.min_exponent - self.fraction_bits
+
+    @property
+    def _largest(self) -> Fraction:
+        """The largest magnitude of a finite number."""
+        if self.is_integer:
+            return Fraction((1 << self.fraction_bits) - (not self.signed))
+        fraction = self.largest_magnitude & ((1 << self.fraction_bits) - 1)
+        return Fraction((1 << self.fraction_bits) + fraction) * Fraction(2) ** (self.max_exponent - self.fraction_bits)
 
     @property
     def precision(self) -> int:
@@ -111,8 +137,7 @@ class Format:
         """Code of zero; +0 where the format has no -0. Raises InputError for a format without zero."""
         if not self.subnormals:
             raise InputError(f"format {self.name} has no zero")
-        has_minus_zero = self.nan != "minus_zero" and not self.is_integer
-        return self.word(sign if has_minus_zero else 0, 0)
+        return self.word(sign if self._has_minus_zero else 0, 0)
 
     def largest_code(self, sign: int = 0) -> int:
         """Code of the largest finite number of this sign."""

@@ -218,7 +218,7 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
         return
     candidates = _numbers(times.program, times.chip, shares, times.timed.traffic_bytes)
     ranked = sorted(candidates, key=lambda candidate: -candidate[0])
-    runs = MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
+    runs = affordable_runs(times)
     without_launches = 1 - shares.lost.get(LAUNCHES, 0.0)
     singles = []
     for share, change, numbers in ranked[:runs]:
@@ -232,6 +232,12 @@ def _of_numbers(times: Times, shares: TimeShares) -> Iterator[Advice]:
         if gain >= of_first + of_second + WORTH_ADVISING:
             change, option = f"{first} together with {second}", _option(times.chip, both)
             yield Advice(change, gain, False, option, of_device=True, alone=(of_first, of_second))
+
+
+def affordable_runs(times: Times) -> int:
+    """How many timing runs of the program MOST_INSTRUCTIONS allow."""
+    assert times.timed is not None
+    return MOST_INSTRUCTIONS // max(times.timed.instructions, 1)
 
 
 def _option(chip: Device, numbers: NumberChanges) -> str:

@@ -251,13 +251,13 @@ def _values_of_codes(
     lead: tuple[int, ...],
     format: str,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A and B of bit fields of two formats, as values that hold them: int16, fp64, else fp32."""
+    """A and B of bit fields of two formats, as values that hold them: of a format of UNIFORM, fp64, else fp32."""
     m, n, k = sizes
     total = "int32" if format_of(formats[0]).is_integer else "fp64" if "fp64" in formats else "fp32"
     product = MatrixProduct("A B", m=m, n=n, k=k, a=formats[0], b=formats[1], c=total, d=total)
     codes = draw_pair(name, np.random.default_rng(seed), product, math.prod(lead))
     shapes = (*lead, m, k), (*lead, n, k)
-    dtype = {"fp64": np.float64, "int16": np.int16}.get(format, np.float32)
+    dtype = array_dtype(format_of(format)) if format in UNIFORM else np.float64 if format == "fp64" else np.float32
     a, b = (
         side.reshape(shape).view(np.float32)
         if form == "fp32" and dtype == np.float32

@@ -11,7 +11,7 @@ from functools import cache, cached_property, partial
 from itertools import combinations
 from typing import Any
 
-from hwsim.analysis.advice import MOST_BESIDE, Advice, advice_on, is_apart, matrix_unit_advice
+from hwsim.analysis.advice import MOST_BESIDE, Advice, advice_on, affordable_runs, is_apart, matrix_unit_advice
 from hwsim.analysis.better_numbers import saved_by
 from hwsim.analysis.changed_numbers import InOutput, OnMatrixUnit
 from hwsim.analysis.engine_shares import launch_cycles_of, rate_while_busy
@@ -134,7 +134,7 @@ def verdict_of(
     tiles = {row.kernel: (row.tiles, row.cores - row.idle_cores) for row in times.occupancy}
     shares = time_shares(times.timed, times.program, times.chip, tiles=tiles, launch_cycles=launch_cycles_of(times))
     saves = cache(partial(saved_by, times))
-    binding = binding_parts(shares, saves)
+    binding = binding_parts(shares, saves, affordable_runs(times))
     bound = bound_of(shares, binding)
     named = (*binding, *matrix_beside(binding, shares, saves))
     of = "the program is " if is_apart(times) else ""
@@ -192,12 +192,14 @@ def bound_of(shares: TimeShares, binding: Sequence[PartUse]) -> str:
     return max(groups, key=lambda name: groups[name])
 
 
-def binding_parts(shares: TimeShares, saves: Callable[..., float]) -> tuple[PartUse, ...]:
+def binding_parts(shares: TimeShares, saves: Callable[..., float], most_runs: int) -> tuple[PartUse, ...]:
     """The parts that bound a time, the busiest first: one, or several in step, each of which hides what another one
-    would save. saves(part, ...): what a run saves if these parts are faster.
+    would save. saves(part, ...): what a run saves if these parts are faster. most_runs: how often it may be asked for
+    parts to leave out of several.
 
-    The busiest part that saves MATTERS bounds alone. Where none does, the fewest parts do that save it together; else a
-    saturated part does, though it saves little.
+    The busiest part that saves MATTERS bounds alone. Where none does, all busy parts may save it together: then, as
+    long as they do, the part is left out whose absence costs least. Else a saturated part bounds, though it saves
+    little.
     """
     busy = [part for part in shares.parts if part.share >= BOUND_SHARE]
     has_saturated = False
@@ -206,10 +208,14 @@ def binding_parts(shares: TimeShares, saves: Callable[..., float]) -> tuple[Part
             return (part,)
         has_saturated = has_saturated or part.share >= SATURATED
     if len(busy) > 1 and saves(*busy) >= MATTERS:
-        for count in range(2, len(busy) + 1):
-            group = max(combinations(busy, count), key=lambda parts: saves(*parts))
-            if saves(*group) >= MATTERS:
-                return group
+        group = tuple(busy)
+        while 2 < len(group) <= most_runs:
+            most_runs -= len(group)
+            fewer = max(combinations(group, len(group) - 1), key=lambda parts: saves(*parts))
+            if saves(*fewer) < MATTERS:
+                break
+            group = fewer
+        return group
     return tuple(busy[:1]) if has_saturated else ()
 
 

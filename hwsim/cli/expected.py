@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from hwsim.cli.saved_run import read_saved
+from hwsim.cli.saved_run import SHA256, read_saved
 from hwsim.errors import InputError
 from hwsim.result import Result
 
-SHA256 = re.compile("[0-9a-fA-F]{64}")
 RUN_WITH_BITS = "the JSON of a run with bits, as hwsim run --json prints it"
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hwsim.compute.notices import WIDENED
 from hwsim.errors import InputError
@@ -14,46 +15,71 @@ from hwsim.host.input_files import MOST_TABLE_BYTES, read_text
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.result import SCHEMA
 
+SHA256 = re.compile("[0-9a-fA-F]{64}")
+_KINDS = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
-    """What a file holds: record, as plain data, and the JSON of the run, empty where the file has the record alone."""
+    """What a file holds. record: plain data. sums: SHA-256 by what it is of: "A", "B", "result"; None where the file
+    has none. draw_flags: the flags that draw the operands of the run again; empty where it drew none, or does not say
+    in which two formats.
+    """
 
-    record: Any
-    run: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def sums(self) -> Mapping[str, str] | None:
-        """SHA-256 by what it is of: "A", "B", "result"; None where the file has none."""
-        operands, result = self.run.get("operands_sha256"), self.run.get("result_sha256")
-        if not operands or not result:
-            return None
-        return {"A": str(operands["a"]), "B": str(operands["b"]), "result": str(result)}
-
-    @property
-    def draw_flags(self) -> str:
-        """The flags that draw the operands of the run again; empty where it drew none, or does not say in which two
-        formats.
-        """
-        widened = any(warning["code"] == WIDENED for warning in self.run.get("warnings", ()))
-        if self.run.get("seed") is None or widened:
-            return ""
-        options = self.run["options"]
-        named = {"seed": self.run["seed"]} | {
-            name: options[name] for name in (OPERAND_DISTRIBUTION, "input_format") if options.get(name)
-        }
-        return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in named.items())
+    record: Mapping[str, Any]
+    sums: Mapping[str, str] | None = None
+    draw_flags: str = ""
 
 
 def read_saved(option: str, path: Path, wanted: str) -> SavedRun:
     """What the file of an option holds. wanted: what the file should be, for the message.
 
-    Raises InputError, naming the file, where it is no JSON, or of a run without a record.
+    Raises InputError, naming the file, where it is no JSON, or neither a record nor a run with a record.
     """
     text = read_text(path, f"file of {option}", MOST_TABLE_BYTES)
     try:
-        data = json.loads(text)
-        is_run = isinstance(data, dict) and data.get("schema") == SCHEMA
-        return SavedRun(data["gemm"], data) if is_run else SavedRun(data)
-    except (ValueError, RecursionError, KeyError) as error:
+        data = _of_kind(json.loads(text), dict, "the file")
+        if data.get("schema") != SCHEMA:
+            return SavedRun(data)
+        return SavedRun(_part(data, "gemm", dict), _sums(data), _draw_flags(data))
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{option} {path}: not {wanted} ({error})") from error
+
+
+def _sums(run: Mapping[str, Any]) -> Mapping[str, str] | None:
+    if run.get("operands_sha256") is None or run.get("result_sha256") is None:
+        return None
+    operands = _part(run, "operands_sha256", dict)
+    named = {"A": _part(operands, "a", str), "B": _part(operands, "b", str), "result": _part(run, "result_sha256", str)}
+    for name, digest in named.items():
+        if not SHA256.fullmatch(digest):
+            raise ValueError(f"the SHA-256 of {name} is {digest[:80]!r}; allowed: 64 hexadecimal digits")
+    return named
+
+
+def _draw_flags(run: Mapping[str, Any]) -> str:
+    warnings = _part(run, "warnings", list) if "warnings" in run else []
+    codes = {_of_kind(warning, dict, "an entry of warnings").get("code") for warning in warnings}
+    if run.get("seed") is None or WIDENED in codes:
+        return ""
+    options = _part(run, "options", dict)
+    named: dict[str, object] = {"seed": _part(run, "seed", int)}
+    for name in (OPERAND_DISTRIBUTION, "input_format"):
+        if options.get(name) is not None:
+            named[name] = _part(options, name, str)
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in named.items())
+
+
+def _part(data: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
+    if name not in data:
+        raise ValueError(f"it has no {name}")
+    return _of_kind(data[name], kind, name)
+
+
+def _of_kind(value: object, kind: type[_T], name: str) -> _T:
+    """The value. Raises ValueError where it is of another kind."""
+    if isinstance(value, kind):
+        return value
+    got = "null" if value is None else _KINDS.get(type(value), f"{value!r}"[:80])
+    raise ValueError(f"{name}: got {got}; allowed: {_KINDS[kind]}")

@@ -514,7 +514,7 @@ def _in_memory(codes: AnyArray, image: Image | None, backend: Backend) -> AnyArr
     matrix = backend.to_host(codes)
     images = scattered(matrix, image.windows, image.cols)
     if not np.array_equal(gathered(images, image.windows), matrix):
-        raise InputError("conv: the rows of A are no windows of images; allowed: what hwsim.im2col makes")
+        raise InputError("conv: the rows of A are no windows of images; hwsim.conv2d takes images, and makes them")
     return backend.from_host(images)
 
 

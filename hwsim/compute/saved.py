@@ -19,6 +19,7 @@ from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.record import Gemm
 from hwsim.libraries.adopt import PLAIN
 from hwsim.libraries.scheme_calls import without_decided
+from hwsim.operands.operand import common_format, formats_in_memory
 from hwsim.request.declarations import DEFAULT_DEVICE, DEFAULT_SCHEME
 from hwsim.request.operands import ProductOperands, operands_of
 from hwsim.request.option_records import MachineOptions, RegionOptions
@@ -77,7 +78,7 @@ def saved_call(
     operands = operands_of(a, b, options, scheme)
     if a is None and not options.machine.exact:
         operands = replace(operands, lead=problem.lead)
-    _check(record, options, operands)
+    _check(record, options, operands, scheme)
     again = None if record.library is None else _as_library_ran(record, chip, options, operands)
     if again is not None:
         return again
@@ -135,12 +136,15 @@ def _with_record(options: CallOptions, record: Gemm, scheme: Scheme, *, has_arra
     return replace(options, problem=problem, machine=machine)
 
 
-def _check(record: Gemm, options: CallOptions, operands: ProductOperands) -> None:
-    """Raise InputError for operands that are not the record's."""
-    problem, epilogue = record.problem, options.epilogue
-    if operands.left is not None and operands.left.format != problem.input_format:
+def _check(record: Gemm, options: CallOptions, operands: ProductOperands, scheme: Scheme) -> None:
+    """Raise InputError for operands that are not the record's. scheme: rounds what is drawn, where it quantises."""
+    problem, epilogue, asked = record.problem, options.epilogue, options.problem.input_format
+    stored = None if operands.left is None else operands.left.format
+    if stored is None and asked is not None and not scheme.quantizes:
+        stored = common_format(*formats_in_memory(asked))
+    if stored is not None and stored != problem.input_format:
         raise InputError(
-            f"A and B are {operands.left.format}: the record is of {problem.input_format}; give arrays of that, or say "
+            f"A and B are {stored}: the record is of {problem.input_format}; give arrays of that, or say "
             "input_format where they are codes"
         )
     if (operands.sizes, operands.lead) != (problem.sizes, problem.lead):

@@ -30,11 +30,7 @@ _NAMES = (
 )
 
 
-#: One matrix instruction.
-Instruction = MatrixProduct
-
-
-def parse(name: str) -> Instruction:
+def parse(name: str) -> MatrixProduct:
     """The instruction of this name. Raises InputError for a name that has none of the four forms above."""
     for pattern in _NAMES:
         match = re.fullmatch(pattern, name)
@@ -43,7 +39,7 @@ def parse(name: str) -> Instruction:
         parts = match.groupdict()
         formats = {operand: PTX_FORMATS.get(parts.get(operand) or parts["d"]) for operand in "abcd"}
         if None not in formats.values():
-            return Instruction(
+            return MatrixProduct(
                 name,
                 int(parts["m"]),
                 int(parts["n"]),

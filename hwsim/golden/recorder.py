@@ -21,8 +21,9 @@ import numpy as np
 
 from hwsim.errors import InputError, UnsupportedError, nearest
 from hwsim.golden.format import UnsignedCodes
-from hwsim.golden.instructions import Instruction, parse
+from hwsim.golden.instructions import parse
 from hwsim.host.files import make_folder, write_text
+from hwsim.operands.matrix_product import MatrixProduct
 
 #: Targets whose matrix instructions need a suffix on the capability.
 SUFFIX = {90: "a", 100: "a", 103: "a"}
@@ -172,11 +173,11 @@ class Recorder:
         ]
         names = [self._library.record_name(i).decode() for i in range(self._library.record_count())]
         self._index: Mapping[str, int] = {name: i for i, name in enumerate(names)}
-        self.instructions: Mapping[str, Instruction] = {name: parse(name) for name in names}
+        self.instructions: Mapping[str, MatrixProduct] = {name: parse(name) for name in names}
         for name, instruction in self.instructions.items():
             self._compare_sizes(name, instruction)
 
-    def _compare_sizes(self, name: str, instruction: Instruction) -> None:
+    def _compare_sizes(self, name: str, instruction: MatrixProduct) -> None:
         sizes = (ctypes.c_int64 * 8)()
         self._library.record_shape(self._index[name], sizes)
         bytes_of = {
@@ -192,7 +193,7 @@ class Recorder:
         self._check(self._library.record_device(name, len(name), numbers), "the GPU")
         return Gpu(name.value.decode(), *numbers)
 
-    def find(self, name: str) -> Instruction:
+    def find(self, name: str) -> MatrixProduct:
         """The instruction of this name. Raises UnsupportedError, with the nearest name, for one that was not built."""
         if name not in self.instructions:
             names = tuple(self.instructions)
@@ -233,14 +234,14 @@ class Recorder:
             raise UnsupportedError(f"{what}: CUDA error {status}, {text}")
 
 
-def select(instructions: Mapping[str, Instruction], wanted: Sequence[str] | None) -> list[Instruction]:
+def select(instructions: Mapping[str, MatrixProduct], wanted: Sequence[str] | None) -> list[MatrixProduct]:
     """Instructions by name or by pattern (* stands for anything), in their order; None: all.
 
     Raises InputError for one that matches nothing.
     """
     if wanted is None:
         return list(instructions.values())
-    chosen: dict[str, Instruction] = {}
+    chosen: dict[str, MatrixProduct] = {}
     for pattern in wanted:
         expression = re.compile(".*".join(map(re.escape, pattern.split("*"))))
         matching = {name: entry for name, entry in instructions.items() if expression.fullmatch(name)}

@@ -20,9 +20,9 @@ import numpy as np
 from hwsim.devices import names
 from hwsim.errors import InputError
 from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write_sets
-from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
 from hwsim.operands.code_draws import DISTRIBUTIONS, draw
+from hwsim.operands.matrix_product import MatrixProduct
 
 
 class Runner(Protocol):
@@ -35,14 +35,14 @@ class Runner(Protocol):
     ) -> UnsignedCodes: ...
 
 
-def stream(seed: int, instruction: Instruction, distribution: str, index: int = 0) -> np.random.Generator:
+def stream(seed: int, instruction: MatrixProduct, distribution: str, index: int = 0) -> np.random.Generator:
     """The random generator of one batch; it depends only on the seed, the names and the index."""
     words = [seed, index, *instruction.name.encode(), 0, *distribution.encode()]
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(words)))
 
 
 def drawn(
-    instructions: Iterable[Instruction], distributions: Sequence[str], cases: int, seed: int
+    instructions: Iterable[MatrixProduct], distributions: Sequence[str], cases: int, seed: int
 ) -> Iterator[GoldenSet]:
     """Sets of operands without results. Raises InputError for an unknown distribution or no cases."""
     if cases < 1:

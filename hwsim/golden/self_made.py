@@ -18,11 +18,11 @@ from hwsim.devices import choices, example, instruction
 from hwsim.errors import InputError
 from hwsim.formats import Exact, Format, code_dtype, encode, format_of
 from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, read_sets, write_sets
-from hwsim.golden.instructions import Instruction
 from hwsim.golden.recording import stream
 from hwsim.golden.verify import Mma, compute
 from hwsim.numerics.sparsity import group_of
 from hwsim.operands.code_draws import DISTRIBUTIONS, draw
+from hwsim.operands.matrix_product import MatrixProduct
 
 if TYPE_CHECKING:
     from hwsim.devices.device import Device
@@ -151,7 +151,7 @@ def names(device: Device) -> Iterator[str]:
 def drawn(device: Device, name: str) -> Iterator[GoldenSet]:
     """The operand sets of one instruction; they depend on its name, shape and formats only."""
     model = instruction(device, name)
-    tile = Instruction(
+    tile = MatrixProduct(
         name=name, m=min(model.m, EDGE), n=min(model.n, EDGE), k=model.k, a=model.a, b=model.b, c=model.c, d=model.d
     )
     parts = [draw(each, stream(SEED, tile, each), tile, 1) for each in DISTRIBUTIONS]

@@ -36,6 +36,7 @@ from hwsim.program.ir import Instr, LocalTile
 
 pytestmark = pytest.mark.searches
 
+MANY = 1000  # timing runs
 #: {what it is: (device, arguments of hwsim.run, what bounds it)}, of every family. None: the bound is not this test's.
 CASES = {
     "sm70, compute": ("v100", {"format": "fp16", "m": 2048, "n": 2048, "k": 2048}, "compute"),
@@ -379,9 +380,9 @@ def test_the_fewest_parts_in_step_are_named():
     shares = TimeShares(0.1, 0.0, {OPERANDS: 0.9}, parts, {}, "M")
     for needed in ((0, 1), (0, 2), (1, 2), (0, 1, 2)):
         group = tuple(parts[place] for place in needed)
-        found = binding_parts(shares, lambda *tried, group=group: MATTERS if set(group) <= set(tried) else 0.0)
+        found = binding_parts(shares, lambda *tried, group=group: MATTERS if set(group) <= set(tried) else 0.0, MANY)
         assert found == group and bound_of(shares, found) == "link"
-    assert binding_parts(shares, lambda *tried: 0.9 * MATTERS) == ()
+    assert binding_parts(shares, lambda *tried: 0.9 * MATTERS, MANY) == ()
 
 
 @pytest.mark.parametrize("kind", ["DRAM", "L2", "link", "elementwise", "copy"])
@@ -389,11 +390,29 @@ def test_the_fewest_parts_in_step_are_named():
 def test_a_part_that_is_busy_nearly_all_the_time_bounds_whatever_it_saves(kind, busy):
     parts = (PartUse(kind, "X", SATURATED), PartUse("link", "Y", 0.8), PartUse("matrix", "M", busy))
     shares = TimeShares(busy, 0.0, {OPERANDS: 1 - busy}, parts, {}, "M")
-    assert binding_parts(shares, lambda *parts: 0.0) == parts[:1]
+    assert binding_parts(shares, lambda *parts: 0.0, MANY) == parts[:1]
     assert bound_of(shares, parts[:1]) == {"DRAM": "memory"}.get(kind, kind)
 
 
 def test_a_less_busy_part_bounds_before_a_saturated_one_where_it_saves_more():
     parts = (PartUse("L2", "L2", SATURATED), PartUse("matrix", "M", 0.9))
     shares = TimeShares(0.9, 0.0, {OPERANDS: 0.1}, parts, {}, "M")
-    assert binding_parts(shares, lambda *parts: 0.06 if parts[-1].kind == "matrix" else 0.0) == parts[1:]
+    assert binding_parts(shares, lambda *parts: 0.06 if parts[-1].kind == "matrix" else 0.0, MANY) == parts[1:]
+
+
+@pytest.mark.parametrize(
+    ("most_runs", "named"), [(MANY, "BE"), (18, "BE"), (11, "ABCE"), (6, "ABCDE"), (5, "ABCDEF"), (0, "ABCDEF")]
+)
+def test_parts_in_step_are_found_by_few_timing_runs(most_runs, named):
+    """Two of six busy parts hide each other: the others are left out one by one, as long as there are runs."""
+    parts = tuple(PartUse("link", name, 0.9 - 0.01 * i) for i, name in enumerate("ABCDEF"))
+    shares = TimeShares(0.1, 0.0, {OPERANDS: 0.9}, parts, {}, "M")
+    asked = set()
+
+    def saves(*some):
+        asked.add(some)
+        names = {part.name for part in some}
+        return 0.06 + 0.001 * len(names) - 0.0001 * ("F" in names) if names >= {"B", "E"} else 0.0
+
+    assert "".join(part.name for part in binding_parts(shares, saves, most_runs)) == named
+    assert len(asked) <= len(parts) + 1 + most_runs and len(asked) <= 25

@@ -10,9 +10,9 @@ import pytest
 import hwsim
 from hwsim.devices import dot_spec, example, instruction, names
 from hwsim.formats import decode, format_of
-from hwsim.golden.instructions import Instruction
 from hwsim.numerics.dot_operands import DotOperands
 from hwsim.operands.code_draws import draw
+from hwsim.operands.matrix_product import MatrixProduct
 from hwsim.report.explain import explain
 from hwsim.report.text.explain_text import binary, explain_text
 from hwsim.report.text.number_text import decimal, hex_float
@@ -43,7 +43,7 @@ EXAMPLES = [
 def operands(device, name, distribution, seed=1):
     """Codes of one dot product, with scales where they are needed."""
     model = instruction(device, name)
-    one = Instruction(name, 1, 1, model.k, model.a, model.b, model.c, model.d)
+    one = MatrixProduct(name, 1, 1, model.k, model.a, model.b, model.c, model.d)
     a, b, c = draw(distribution, np.random.default_rng(seed), one, 1)
     scales = {}
     if model.scale_format:

@@ -276,10 +276,59 @@ def test_a_record_of_a_scheme_of_one_s_own_asks_for_the_scheme(
 
 
 @pytest.mark.parametrize(
-    "text", ["[1]", '{"schema": "hwsim.run/1", "seed": 0}', '{"schema": "hwsim.run/1", "gemm": {}}']
+    "text",
+    [
+        "[1]",
+        "null",
+        '{"schema": "hwsim.run/1", "seed": 0}',
+        '{"schema": "hwsim.run/1", "gemm": null}',
+        '{"schema": "hwsim.run/1", "gemm": {}}',
+    ],
 )
 def test_what_is_no_record_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "record.json"
     file.write_text(text, encoding="utf-8")
     assert main(["run", "--gemm", str(file)]) == 2
     assert "internal error" not in (said := capsys.readouterr().err) and "record" in said
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [
+        ("operands_sha256", {"x": 1}, "it has no a"),
+        ("operands_sha256", [1], "operands_sha256: got a list; allowed: an object"),
+        ("operands_sha256", {"a": 1, "b": "0"}, "a: got an integer; allowed: a string"),
+        ("result_sha256", "0" * 63, "the SHA-256 of result is '000"),
+        ("options", None, "options: got null; allowed: an object"),
+        ("options", {"input_format": ["fp32"]}, "input_format: got a list; allowed: a string"),
+        ("seed", "zero", "seed: got a string; allowed: an integer"),
+        ("warnings", [{"code": "x"}, 1], "an entry of warnings: got an integer; allowed: an object"),
+        ("gemm", None, "gemm: got null; allowed: an object"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--gemm", "--expect"])
+def test_a_malformed_run_is_named_with_its_part(option, part, value, said, tmp_path, capsys):
+    sizes = {"m": 2, "n": 2, "k": 2}
+    document = json.loads(json.dumps(hwsim.run(**sizes, device="h100", seed=1, timing=False).to_dict()))
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(document | {part: value}), encoding="utf-8")
+    assert main(["run", option, str(file)]) == 2
+    error = capsys.readouterr().err
+    assert f"{option} {file}: not" in error and said in error and "internal error" not in error
+    document.pop(part)
+    file.write_text(json.dumps(document), encoding="utf-8")
+    assert main(["run", option, str(file), "-q", "--no-timing"]) != 3
+    assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"), [("fp32", 2), ("e4m3", 2), ("bf16,bf16", 0), ("bf16,fp32", 2), ("bf16", 0), (None, 0)]
+)
+@pytest.mark.parametrize("more", [["--no-exact"], ["--seed", "0", "--no-timing"]])
+def test_another_format_than_the_record_s_is_refused_without_bits_too(asked, code, more, tmp_path, capsys):
+    file = tmp_path / "gemm.json"
+    file.write_text(hwsim.run(m=8, n=8, k=8, device="h100", input_format="bf16").gemm.to_json())
+    given = [] if asked is None else ["--input-format", asked]
+    assert main(["run", "--gemm", str(file), *given, *more]) == code
+    error = capsys.readouterr().err
+    assert ("the record is of bf16" in error) == (code == 2)

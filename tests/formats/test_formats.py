@@ -376,3 +376,21 @@ def test_what_unpacks_two_codes_of_a_byte_does() -> None:
     with pytest.raises(InputError) as refused:
         codes_of(np.array([0x40], np.uint8), format_of("e3m2"))
     assert "unpacks" not in str(refused.value)
+
+
+def test_which_formats_have_the_values_of_others():
+    """Against all codes of both formats: -0 and infinities count for `holds`, and for finite numbers they do not."""
+    values: dict[str, set[tuple[str, int, Fraction | None]]] = {}
+    numbers: dict[str, set[Fraction | None]] = {}
+    for name in SMALL:
+        codes = [decode(FORMATS[name], code) for code in range(1 << FORMATS[name].bits)]
+        finite = [(x.kind, x.sign, x.fraction if x.kind == "finite" else None) for x in codes if x.kind != "nan"]
+        values[name], numbers[name] = set(finite), {x for kind, _, x in finite if kind == "finite"}
+    for wide, narrow in itertools.product(SMALL, SMALL):
+        outer, inner = FORMATS[wide], FORMATS[narrow]
+        is_float = not outer.is_integer and not inner.is_integer
+        assert outer.holds(inner) == (is_float and values[narrow] <= values[wide]), (wide, narrow)
+        assert outer.has_numbers_of(inner) == (numbers[narrow] <= numbers[wide]), (wide, narrow)
+    fp64 = FORMATS["fp64"]
+    assert all(fp64.holds(format_of(name)) for name in IEEE_LIKE) and not format_of("tf32").holds(format_of("hf32"))
+    assert fp64.has_numbers_of(format_of("int32")) and not format_of("fp32").has_numbers_of(format_of("int32"))

@@ -356,7 +356,7 @@ def test_operators_pass_pytorch_s_own_checks():
     for given in ((a, b, None), (a, b, c), (a[None].repeat(2, 1, 1), b[None].repeat(2, 1, 1), None)):
         torch.library.opcheck(torch.ops.hwsim.product.default, (*given, 1.0, 1.0, torch.float64, *where))
     x, w = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((2, 4, 6, 5), (6, 2, 3, 3)))
-    shape = ([1, 2], [1, 0], [1, 1], 2, key, "layer", "forward")
+    shape = ([1, 2], [1, 0], [1, 1], 2, False, key, "layer", "forward")
     torch.library.opcheck(torch.ops.hwsim.convolution.default, (x, w, None, *shape))
     y = torch.randn(2, 6, 6, 2, dtype=torch.float64, requires_grad=True)
     torch.library.opcheck(torch.ops.hwsim.convolution_input.default, (y, w, [2, 4, 6, 5], *shape))

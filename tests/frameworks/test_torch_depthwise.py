@@ -13,7 +13,10 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402, N812  PyTorch is optional; its usual name
 
 import hwsim.torch  # noqa: E402
+from hwsim.frameworks.torch import convolution_order  # noqa: E402
 from hwsim.frameworks.torch.tensors import array_of  # noqa: E402
+from hwsim.libraries.convolution_call import ConvolutionSizes  # noqa: E402
+from hwsim.libraries.pytorch.convolutions import ConvolutionKernel, convolution_kernel  # noqa: E402
 
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -185,12 +188,29 @@ def test_a_gradient_of_images_leaves_padding_out_in_planes_alone(fmaf, narrow, d
 
 def test_a_transposed_one_is_no_kernel_of_pytorch_s_own():
     """ConvParams::is_depthwise of ATen asks that it is not transposed."""
-    x = drawn(1, 8, 6, 6, dtype=torch.float16).requires_grad_()
+    x, w = (drawn(*size, dtype=torch.float16).requires_grad_() for size in ((1, 8, 6, 6), (8, 1, 3, 3)))
     with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
-        y = F.conv_transpose2d(x, drawn(8, 1, 3, 3, dtype=torch.float16), None, 2, 1, groups=8)
+        y = F.conv_transpose2d(x, w, None, 2, 1, groups=8)
         y.backward(torch.ones_like(y))
-    assert {stage for _, _, stage in run.record.layers} == {"forward", "backward_input"}
-    assert not any("depthwise" in kernel for kernel in run.record.total().kernels)
+    assert {stage for _, _, stage in run.record.layers} == {"forward", "backward_input", "backward_weight"}
+    for entry in run.record.layers.values():
+        assert not any("depthwise" in kernel for kernel in entry.kernels)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_second_derivative_of_a_plain_one_is_by_the_own_kernel(is_compiled):
+    """The gradient's derivative by its gradient is the convolution again, which is not transposed."""
+    x, w = drawn(1, 4, 6, 6, dtype=torch.float32).requires_grad_(), drawn(4, 1, 3, 3, dtype=torch.float32, seed=2)
+    function = torch.compile(F.conv2d, backend="eager") if is_compiled else F.conv2d
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0) as run:
+        y = function(x, w, None, 1, 1, groups=4)
+        dy = drawn(*y.shape, dtype=torch.float32, seed=3).requires_grad_()
+        (of_x,) = torch.autograd.grad(y, x, dy, create_graph=True)
+        (again,) = torch.autograd.grad(of_x, dy, x.detach())
+    kernels = run.record.total().kernels
+    names = {"conv_depthwise2d_forward_kernel": 2, "conv_depthwise2d_backward_kernel": 1}
+    assert kernels == {f"{name}, K in one piece": count for name, count in names.items()}
+    assert torch.equal(again, y)
 
 
 def test_conv2d_takes_no_other_bias_and_no_c():
@@ -228,3 +248,26 @@ def test_padding_same_is_padding(shape, taps):
             records.append((function(image, w, None, 1, padding, groups=32), run.record.total()))
     assert torch.equal(records[0][0], records[1][0]) and records[0][1].kernels == records[1][1].kernels
     assert records[0][1].padding_macs == records[1][1].padding_macs > 0
+
+
+@pytest.mark.parametrize(("channels", "is_depthwise"), [(4, False), (1, True)])
+def test_cudnn_is_not_asked_for_a_scheme(monkeypatch, channels, is_depthwise):
+    """A scheme's products are in no order of cuDNN's; native ones, which are not depthwise, are."""
+    asked = []
+    monkeypatch.setattr(convolution_order, "cudnn_kernel", lambda *_, **__: asked.append(1) or ConvolutionKernel())
+    x, w = drawn(1, 4, 6, 6, dtype=torch.float32), drawn(4, channels, 3, 3, dtype=torch.float32, seed=2)
+    with hwsim.torch.emulate(device="h100", library="pytorch", scheme="tf32x3", measure_every=0):
+        F.conv2d(x, w, None, groups=4 // channels)
+    assert not asked
+    with hwsim.torch.emulate(device="h100", library="pytorch", measure_every=0):
+        F.conv2d(x, w, None, groups=4 // channels)
+    assert bool(asked) != is_depthwise
+
+
+@pytest.mark.parametrize(
+    ("image", "said"), [((1, 4, 5, 5, 5), "in three dimensions"), ((0, 4, 5, 5), "for a convolution without elements")]
+)
+def test_why_a_kernel_of_cudnn_is_not_known(image, said):
+    sizes = ConvolutionSizes(None, image, 1)
+    with pytest.raises(hwsim.UnsupportedError, match=f"its kernels {said} are not known"):
+        convolution_kernel("pytorch", "h100", sizes, format="fp16", stored="fp16")

@@ -11,8 +11,9 @@ from work import calls
 
 from hwsim.errors import InputError
 from hwsim.formats import decode, format_of
-from hwsim.golden.instructions import Instruction, parse
+from hwsim.golden.instructions import parse
 from hwsim.operands.code_draws import BLOCK, DISTRIBUTIONS, draw, draw_pair
+from hwsim.operands.matrix_product import MatrixProduct
 
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
@@ -24,10 +25,10 @@ NAMES = [
     "tcgen05.mma.m64n8k32.f8f6f4.f32.e2m1.e3m2",
 ]
 INTEGER = "mma.m16n8k32.s32.s8.u8.s32"
-FNUZ = Instruction("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, "e4m3fnuz", "e5m2fnuz", "fp32", "fp32")
+FNUZ = MatrixProduct("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, "e4m3fnuz", "e5m2fnuz", "fp32", "fp32")
 
 
-def entry_of(name: str) -> Instruction:
+def entry_of(name: str) -> MatrixProduct:
     return FNUZ if name == FNUZ.name else parse(name)
 
 
@@ -134,7 +135,7 @@ def test_huge(name: str) -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 67])
 def test_any_k(k: int) -> None:
-    entry = Instruction("odd", 4, 2, k, "fp16", "fp16", "fp32", "fp32")
+    entry = MatrixProduct("odd", 4, 2, k, "fp16", "fp16", "fp32", "fp32")
     for distribution in DISTRIBUTIONS:
         a, b, _ = draw(distribution, np.random.default_rng(1), entry, 2)
         assert a.shape == (2, 4, k)
@@ -181,7 +182,7 @@ def test_a_pair_has_the_bits_of_a_triple_and_no_c(name: str, distribution: str) 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_a_pair_takes_no_memory_for_c(distribution: str) -> None:
-    entry = Instruction("flat", 2048, 2048, 2, "bf16", "bf16", "fp32", "fp32")
+    entry = MatrixProduct("flat", 2048, 2048, 2, "bf16", "bf16", "fp32", "fp32")
     tracemalloc.start()
     draw_pair(distribution, np.random.default_rng(5), entry, 1)
     _, peak_bytes = tracemalloc.get_traced_memory()

@@ -468,6 +468,19 @@ def test_distributions_are_lines_that_say_what_they_are(monkeypatch, tmp_path):
         assert set(found) == wanted and found["N(0, 1)"][1] != found["uniform in [0, 1)"][1]
 
 
+def test_a_distribution_is_said_of_the_operands_format():
+    """Integers of 16 bits are drawn over all values, whatever a normal distribution is of floats."""
+    rows = [
+        {"operand_distribution": "normal", "memory_format": form, "k": k, "relative_frobenius": 1e-6}
+        for form in ("int16", "fp32")
+        for k in (64, 128)
+    ]
+    for some, said in ((rows[:2], "uniform over all values of int16"), (rows[2:], "N(0, 1)")):
+        assert said in plots.over(some, "k", "relative_frobenius").axes[0].get_title()
+        apart = [row | {"operand_distribution": name} for row in some for name in ("normal", "cancel")]
+        assert said in lines(plots.over(apart, "k", "relative_frobenius"))
+
+
 def test_seeds_along_an_axis_are_whole_numbers_and_no_mean():
     rows = [{"device": "h200", "k": 64, "seed": seed, "relative_frobenius": 1e-6 * (1 + seed)} for seed in range(3)]
     (axes,) = plots.over(rows, "seed", "relative_frobenius").axes

@@ -12,9 +12,9 @@ from hwsim.compute.call import sort_by_owner
 from hwsim.errors import InputError
 from hwsim.format_arrays import decode
 from hwsim.formats import format_of
-from hwsim.golden.instructions import Instruction
 from hwsim.operands.code_draws import DISTRIBUTIONS as CODE_DRAWS
 from hwsim.operands.code_draws import draw
+from hwsim.operands.matrix_product import MatrixProduct
 from hwsim.operands.operand import operand
 from hwsim.request.operands import operands_of
 from hwsim.schemes import scheme_of
@@ -87,7 +87,7 @@ def test_rows_of_a_and_columns_of_b_are_scaled_each() -> None:
 def test_bit_fields_are_numbers_of_the_format_and_the_ones_that_golden_record_draws(name: str, form: str) -> None:
     a, b = drawn(7, 9, 67, 5, form, name)
     total = {"fp64": "fp64", "int8": "int32", "int16": "int32"}.get(form, "fp32")
-    product = Instruction("any", 7, 9, 67, form, form, total, total)
+    product = MatrixProduct("any", 7, 9, 67, form, form, total, total)
     codes = draw(name, np.random.default_rng(5), product, 1)
     for side, of_golden in ((a, codes[0][0]), (b, codes[1][0].T)):
         assert np.array_equal(side.astype(np.float64), decode(of_golden, form).astype(np.float64), equal_nan=True)

@@ -417,6 +417,18 @@ def test_the_most_accurate_point_is_named_for_each_shape_and_where_there_is_one(
     assert len(lines) == 3
 
 
+@pytest.mark.parametrize(
+    ("memory", "chosen", "is_rounded"),
+    [("e4m3", "e4m3fnuz", True), ("e4m3fnuz", "e4m3", True), ("int8", "fp16", False), ("int16", "fp16", True)],
+)
+def test_errors_contain_a_rounding_where_the_format_lacks_numbers(memory, chosen, is_rounded):
+    """e4m3 goes up to 448 and e4m3fnuz to 240, whose exponents are as many."""
+    rows = tuple(row | {"memory_format": memory, "chosen_format": chosen} for row in lead_of(("left", 0, 1e-6)))
+    lines = lead_lines(SweepTable("", tuple(rows[0]), rows, 1, 0))
+    said = f"errors contain the rounding of operands from {memory} to {chosen}"
+    assert any(line.startswith(said) for line in lines) == is_rounded
+
+
 def test_a_tile_may_be_text_as_in_a_run():
     study = {"devices": "h100", "shapes": [[64, 64, 64]]}
     tiles = [{"format": "fp16", "tile": tile} for tile in ("64,64,64", {"m": 64, "n": 64, "k": 64})]

@@ -98,8 +98,8 @@ def conv2d(
                     "library"
                 )
             rest = {name: value for name, value in arguments.items() if name != "input_format"}
-            is_first = kernel.bias == "first"
-            product = depthwise(left, right, shift, shape, kernel.depthwise, begins_with_bias=is_first, **rest)
+            begins_with_bias = kernel.begins_with_bias
+            product = depthwise(left, right, shift, shape, kernel.depthwise, begins_with_bias=begins_with_bias, **rest)
             return _as_image(product, out)
     parts = []
     for group in range(shape.groups):

@@ -5,14 +5,15 @@ The module knows arrays and the kernel's rules; it knows no device.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwsim.api import matmul
+from hwsim.arithmetic.depthwise_sums import own_elements
 from hwsim.errors import InputError
-from hwsim.frameworks.depthwise_sums import own_sums, unlike
 from hwsim.frameworks.numpy.windows import im2col
 from hwsim.gemm.convolution import ConvShape
 from hwsim.libraries.pytorch.depthwise import OwnDepthwise
@@ -38,7 +39,7 @@ def depthwise(
     """
     m, n, k = shape.gemm
     added = None if bias is None else _bias(bias, images.format if begins_with_bias else "fp32")
-    is_first = begins_with_bias and added is not None
+    begins_with_bias = begins_with_bias and added is not None
     skipped = ~im2col(np.ones((shape.batch, 1, shape.height, shape.width), np.bool_), shape)
     if not rules.skips_padding:
         skipped[:] = False
@@ -48,18 +49,23 @@ def depthwise(
         rows, columns = im2col(images.array, shape, group), filters.array[of_group].reshape(n, k).T
         part = None if added is None else added[of_group]
         left, right = rows, columns
-        if is_first:
+        if begins_with_bias:
             assert part is not None
             left = np.concatenate((np.ones((m, 1), rows.dtype), rows), axis=1)
             right = np.concatenate((part[None].astype(rows.dtype), columns), axis=0)
-        product = matmul(left, right, bias=None if is_first else part, **arguments)
-        at = unlike(product.astype(np.float32), part, skipped, begins_with_bias=is_first)
-        if len(at[0]):
-            factors = [operand("operand", side).converted(rules.operand).fp32().array for side in (rows, columns)]
-            sums = own_sums(factors[0], factors[1], part, skipped, at, begins_with_bias=is_first)
-            product[at] = sums.astype(product.dtype)
+        product = matmul(left, right, bias=None if begins_with_bias else part, **arguments)
+        factors = partial(_factors, rows, columns, rules.operand)
+        wide = product.astype(np.float32)
+        at, sums = own_elements(wide, part, skipped, factors, begins_with_bias=begins_with_bias)
+        product[at] = sums.astype(product.dtype)
         parts.append(product)
     return np.concatenate(parts, axis=1)
+
+
+def _factors(a: AnyArray, b: AnyArray, format: str) -> tuple[AnyArray, AnyArray]:
+    """A and B rounded to a format, in FP32."""
+    left, right = (operand("operand", side).converted(format).fp32().array for side in (a, b))
+    return left, right
 
 
 def _bias(bias: AnyArray, format: str) -> AnyArray:

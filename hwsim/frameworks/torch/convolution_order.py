@@ -14,16 +14,22 @@ from hwsim.frameworks.torch.switches import NATIVE
 from hwsim.frameworks.torch.tensors import format_name
 from hwsim.libraries.convolution_call import ConvolutionSizes, Direction
 from hwsim.libraries.model.convolution_model import KOrder
-from hwsim.libraries.pytorch.convolutions import ConvolutionKernel, convolution_kernel, unknown_kernel
+from hwsim.libraries.pytorch.convolutions import ConvolutionKernel, cudnn_kernel, own_kernel, unknown_kernel
 
 CHANNELS_LAST: KOrder = "rsc"
 
 
 def order_of(
-    place: Place, sizes: ConvolutionSizes, image: torch.Tensor, other: torch.Tensor, direction: Direction
+    place: Place,
+    sizes: ConvolutionSizes,
+    image: torch.Tensor,
+    other: torch.Tensor,
+    direction: Direction,
+    *,
+    is_transposed: bool,
 ) -> ConvolutionKernel:
     """The kernel of a convolution under the settings of its place. image, other: its tensors, whose storage orders
-    decide a kernel.
+    decide a kernel. is_transposed: it is a transposed convolution, or a gradient of one.
     """
     settings, _ = active(place.key)
     chosen = settings.of(place.layer, place.stage)
@@ -32,23 +38,19 @@ def order_of(
         return ConvolutionKernel()
     name, device, operand = arguments["library"], arguments["device"], format_name(image.dtype)
     switched = {} if settings.switches is None else settings.switches.arguments(chosen, place, operand)
+    format = str(switched.get("format") or arguments.get("format") or operand)
+    is_nchw = not any(is_stored_last(tensor) for tensor in (image, other))
+    kernel = None
+    if not is_transposed:
+        kernel = own_kernel(name, device, sizes, format=format, stored=operand, direction=direction, is_nchw=is_nchw)
+    if arguments["scheme"].name != NATIVE or chosen.scale is not None or chosen.gradient_format is not None:
+        return unknown_kernel(name, device) if kernel is None else ConvolutionKernel()
+    if kernel is not None:
+        return kernel
     try:
-        kernel = convolution_kernel(
-            name,
-            device,
-            sizes,
-            format=str(switched.get("format") or arguments.get("format") or operand),
-            stored=operand,
-            output=operand,
-            direction=direction,
-            is_nchw=not any(is_stored_last(tensor) for tensor in (image, other)),
-            is_transposed=direction != "backward_weight" and direction != place.stage,
-        )
+        return cudnn_kernel(name, device, sizes, format=format, output=operand, direction=direction, is_nchw=is_nchw)
     except UnsupportedError:  # the record then counts the convolution as left out
         return unknown_kernel(name, device)
-    if arguments["scheme"].name == NATIVE and chosen.scale is None and chosen.gradient_format is None:
-        return kernel
-    return unknown_kernel(name, device) if kernel.depthwise is None else ConvolutionKernel()
 
 
 def is_stored_last(tensor: torch.Tensor) -> bool:

@@ -74,28 +74,39 @@ def memory_format(x: torch.Tensor, w: torch.Tensor) -> torch.memory_format:
     return last if any(are_last) else torch.contiguous_format
 
 
-def forward(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, window: Window, place: Place) -> torch.Tensor:
+def forward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None,
+    window: Window,
+    place: Place,
+    *,
+    is_transposed: bool = False,
+) -> torch.Tensor:
     """The convolution of x (N, C, ...) with w (O, C / groups, ...); bias: (O,), of the epilogue, or
-    added to the rounded result, as PyTorch does on GPUs.
+    added to the rounded result, as PyTorch does on GPUs. is_transposed: it is a gradient of a transposed convolution.
     """
     if is_plain(place.key, place.layer, place.stage):
         count_plain(place, x.shape, w.shape, window)
         with hidden():
             return torch.convolution(x, w, bias, *window.arguments)
     around = [(p, p) for p in window.padding]
-    order = order_of(place, _sizes(x.shape, w.shape, window), x, w, "forward")
+    order = order_of(place, _sizes(x.shape, w.shape, window), x, w, "forward", is_transposed=is_transposed)
     return _convolved(x, w, bias, around, window, place, order).contiguous(memory_format=memory_format(x, w))
 
 
-def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
+def of_input(
+    dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Window, place: Place, *, is_transposed: bool = False
+) -> torch.Tensor:
     """The gradient of the input, of shape `size`: for each place between two strides, dy convolved with those elements
     of the reversed window that meet it. So K runs over the window's elements backwards, or as a library's kernel says.
+    is_transposed: it is a transposed convolution.
     """
     if is_plain(place.key, place.layer, place.stage):
         count_plain(place, size, w.shape, window)
         image = dy.new_empty(tuple(size)).contiguous(memory_format=memory_format(dy, w))
         return _gradients(dy, image, w, window, (True, False, False))[0]
-    order = order_of(place, _sizes(size, w.shape, window), dy, w, "backward_input")
+    order = order_of(place, _sizes(size, w.shape, window), dy, w, "backward_input", is_transposed=is_transposed)
     groups, ones = window.groups, [1] * len(window.stride)
     mirrored = w.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
     gradient = dy.new_zeros(tuple(size))
@@ -122,8 +133,12 @@ def of_input(dy: torch.Tensor, w: torch.Tensor, size: Sequence[int], window: Win
     return gradient.contiguous(memory_format=memory_format(dy, w))
 
 
-def of_weight(dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Window, place: Place) -> torch.Tensor:
-    """The gradient of the weight, of shape `size` (O, C / groups, ...): a sum over images and pixels."""
+def of_weight(
+    dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Window, place: Place, *, is_transposed: bool = False
+) -> torch.Tensor:
+    """The gradient of the weight, of shape `size` (O, C / groups, ...): a sum over images and pixels. is_transposed: of
+    a transposed convolution.
+    """
     if is_plain(place.key, place.layer, place.stage):
         count_plain(place, x.shape, size, window)
         return _gradients(dy, x, dy.new_empty(tuple(size)), window, (False, True, False))[1]
@@ -131,7 +146,7 @@ def of_weight(dy: torch.Tensor, x: torch.Tensor, size: Sequence[int], window: Wi
     columns = _columns(x, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]))
     groups = window.groups
     left = dy.unflatten(1, (groups, -1)).movedim(1, 0).movedim(2, 1).reshape(groups, size[0] // groups, -1)
-    order = order_of(place, _sizes(x.shape, size, window), dy, x, "backward_weight")
+    order = order_of(place, _sizes(x.shape, size, window), dy, x, "backward_weight", is_transposed=is_transposed)
     padding = _products_of_padding(
         x.shape, spatial, [(p, p) for p in window.padding], window, tuple(dy.shape[2:]), size[0]
     )
@@ -196,7 +211,7 @@ def _convolved(
         skipped = (
             partial(_skipped, x, spatial, around, window, out, from_last) if order.depthwise.skips_padding else None
         )
-        sums = DepthwiseSums(order.depthwise.operand, order.bias == "first", skipped)
+        sums = DepthwiseSums(order.depthwise.operand, order.begins_with_bias, skipped)
     stack = _stacked(
         columns, weights, group_bias, place, order, padding, as_measured, sums
     )  # (groups, N * pixels, O / groups)

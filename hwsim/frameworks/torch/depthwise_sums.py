@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from hwsim.frameworks.depthwise_sums import own_sums, unlike
-from hwsim.frameworks.torch.tensors import FORMATS, array_of
+from hwsim.arithmetic.depthwise_sums import own_elements
+from hwsim.frameworks.torch.tensors import FORMATS, AnyArray, array_of
 
 DTYPES = {name: dtype for dtype, (name, _) in FORMATS.items()}
 
@@ -39,14 +40,18 @@ class DepthwiseSums:
             return product
         is_left_out = torch.zeros(a.shape[-2:], dtype=torch.bool) if self.skipped is None else self.skipped()
         skipped, added = is_left_out.cpu().numpy(), None if bias is None else array_of(bias.float())
-        at = unlike(array_of(product.float()), added, skipped, begins_with_bias=self.begins_with_bias)
-        if not len(at[0]):
+        factors, wide = partial(self._arrays, a, b), array_of(product.float())
+        at, sums = own_elements(wide, added, skipped, factors, begins_with_bias=self.begins_with_bias)
+        if not len(sums):
             return product
-        left, right = (array_of(side.to(DTYPES[self.operand]).float()) for side in (a, b))
-        sums = own_sums(left, right, added, skipped, at, begins_with_bias=self.begins_with_bias)
         values = torch.from_numpy(sums).to(dtype=product.dtype, device=product.device)
         places = tuple(torch.from_numpy(index).to(product.device) for index in at)
         return product.index_put(places, values)
+
+    def _arrays(self, a: Tensor, b: Tensor) -> tuple[AnyArray, AnyArray]:
+        """The operands rounded to their format, in FP32."""
+        left, right = (array_of(side.to(DTYPES[self.operand]).float()) for side in (a, b))
+        return left, right
 
 
 __all__ = ["DepthwiseSums"]

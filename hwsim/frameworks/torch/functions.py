@@ -480,7 +480,7 @@ def convolution(count: int) -> Callable[..., Tensor | None]:
             window = Window(steps, around, gaps, groups)
             return images.like_given(plain_convolution(image, weight, bias, window, None, caller.key, caller.layer))
         image_out: Tensor = operators.call(
-            "convolution", image, weight, bias, steps, around, gaps, groups, caller.key, caller.layer, "forward"
+            "convolution", image, weight, bias, steps, around, gaps, groups, False, caller.key, caller.layer, "forward"
         )
         return images.like_given(image_out)
 
@@ -521,7 +521,18 @@ def conv_transpose(count: int) -> Callable[..., Tensor | None]:
             return images.like_given(plain_convolution(image, weight, bias, window, more, caller.key, caller.layer))
         size = [image.shape[0], weight.shape[1] * groups, *out]
         image_out: Tensor = operators.call(
-            "convolution_input", image, weight, size, steps, around, gaps, groups, caller.key, caller.layer, "forward"
+            "convolution_input",
+            image,
+            weight,
+            size,
+            steps,
+            around,
+            gaps,
+            groups,
+            True,
+            caller.key,
+            caller.layer,
+            "forward",
         )
         if bias is not None:
             image_out = image_out + bias.reshape(-1, *(1 for _ in out))

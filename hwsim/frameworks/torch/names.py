@@ -131,16 +131,16 @@ class _Traced(threading.local):
             _OF_THREAD.names[_OF_THREAD.depth - 1].graphs.add(self.number)
         return self
 
-    @property
-    def layers(self) -> TracedLayers:
-        """Where the names of the graph's modules are kept."""
-        return _LAYERS.setdefault(self.of_attempt().number, TracedLayers())
-
 
 _NUMBERS = count(1)
 _TRACED = _Traced()
 #: By the number of a graph, in this process.
 _LAYERS: dict[int, TracedLayers] = {}
+
+
+def _layers_being_traced() -> TracedLayers:
+    """The layers of the graph that is traced, kept from the first call on."""
+    return _LAYERS.setdefault(_TRACED.of_attempt().number, TracedLayers())
 
 
 def graph_number() -> int:
@@ -164,13 +164,13 @@ def _is_known(module: int) -> bool:
 def _learned(names: list[tuple[int, str]]) -> None:
     learned = {module: eager_name(name) for module, name in names}
     _TRACED.of_attempt().known |= learned
-    _TRACED.layers.layers.update(learned.values())
+    _layers_being_traced().layers.update(learned.values())
 
 
 @run_by_the_compiler
 def note_effect(layer: str) -> None:
     """Note a module, while torch.compile traces, one of whose functions may have a chip's bits."""
-    _TRACED.layers.with_effect.add(layer)
+    _layers_being_traced().with_effect.add(layer)
 
 
 @run_by_the_compiler

@@ -36,7 +36,8 @@ LIBRARY.define(
     "str layer, str operation) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
-_SHAPE = "int[] stride, int[] padding, int[] dilation, int groups"
+#: is_transposed: a transposed convolution, or a gradient of one.
+_SHAPE = "int[] stride, int[] padding, int[] dilation, int groups, bool is_transposed"
 LIBRARY.define(
     f"convolution(Tensor x, Tensor w, Tensor? bias, {_SHAPE}, str key, str layer, str stage) -> Tensor",
     tags=(torch.Tag.pt2_compliant_tag,),
@@ -280,8 +281,9 @@ torch.library.register_vmap("hwsim::product", partial(_product_vmap, torch.ops.h
 
 
 def _forward(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
-    *shape, key, layer, stage = rest
-    return convolutions.forward(x, w, bias, convolutions.Window(*shape), Place(key, layer, stage, "convolution"))
+    *shape, is_transposed, key, layer, stage = rest
+    place = Place(key, layer, stage, "convolution")
+    return convolutions.forward(x, w, bias, convolutions.Window(*shape), place, is_transposed=is_transposed)
 
 
 def _forward_shape(x: Any, w: Any, bias: Any, *rest: Any) -> torch.Tensor:
@@ -295,16 +297,16 @@ def _laid_out(like: Any, shape: Any, memory_format: torch.memory_format) -> torc
 
 
 def _input(dy: Any, w: Any, size: Any, *rest: Any) -> torch.Tensor:
-    *shape, key, layer, stage = rest
+    *shape, is_transposed, key, layer, stage = rest
     gradient = "a" if stage != "forward" else ""
     place = Place(key, layer, stage, "convolution", gradient)
-    return convolutions.of_input(dy, w, size, convolutions.Window(*shape), place)
+    return convolutions.of_input(dy, w, size, convolutions.Window(*shape), place, is_transposed=is_transposed)
 
 
 def _weight(dy: Any, x: Any, size: Any, *rest: Any) -> torch.Tensor:
-    *shape, key, layer, stage = rest
+    *shape, is_transposed, key, layer, stage = rest
     place = Place(key, layer, stage, "convolution", "a")
-    return convolutions.of_weight(dy, x, size, convolutions.Window(*shape), place)
+    return convolutions.of_weight(dy, x, size, convolutions.Window(*shape), place, is_transposed=is_transposed)
 
 
 def _input_shape(dy: Any, w: Any, size: Any, *rest: Any) -> torch.Tensor:
@@ -330,7 +332,7 @@ def _forward_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         of_w = call("convolution_weight", grad, x, w.shape, *ctx.rest, "backward_weight")
     if ctx.has_bias and ctx.needs_input_grad[2]:
         of_bias = grad.sum([0, *range(2, grad.dim())])
-    return of_x, of_w, of_bias, *(None for _ in range(7))
+    return of_x, of_w, of_bias, *(None for _ in range(8))
 
 
 def _input_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -346,7 +348,7 @@ def _input_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         of_dy = call("convolution", grad, w, None, *ctx.rest, "backward_input")
     if ctx.needs_input_grad[1]:
         of_w = call("convolution_weight", dy, grad, w.shape, *ctx.rest, "backward_weight")
-    return of_dy, of_w, *(None for _ in range(8))
+    return of_dy, of_w, *(None for _ in range(9))
 
 
 def _weight_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -361,7 +363,7 @@ def _weight_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         of_dy = call("convolution", x, grad, None, *ctx.rest, "backward_input")
     if ctx.needs_input_grad[1]:
         of_x = call("convolution_input", dy, grad, x.shape, *ctx.rest, "backward_input")
-    return of_dy, of_x, *(None for _ in range(8))
+    return of_dy, of_x, *(None for _ in range(9))
 
 
 def _convolution_vmap(

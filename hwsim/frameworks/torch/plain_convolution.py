@@ -120,7 +120,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 def _differentiable(grad: Tensor, x: Tensor, w: Tensor, rest: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
     stride, padding, dilation, is_transposed, _, groups, *where = rest
-    window = (stride, padding, dilation, groups, *where)
+    window = (stride, padding, dilation, groups, is_transposed, *where)
     of_x = of_w = None
     if is_transposed:
         of_x = call("convolution", grad, w, None, *window, "backward_input") if wanted[0] else None

@@ -16,7 +16,7 @@ from hwsim.libraries.gemm_call import PYTORCH
 from hwsim.libraries.model.convolution_model import KOrder
 from hwsim.libraries.on_device import LibraryOnDevice
 from hwsim.libraries.protocol import AnyDevice
-from hwsim.libraries.pytorch.depthwise import OwnDepthwise, own_depthwise
+from hwsim.libraries.pytorch.depthwise import VOLUME, OwnDepthwise, own_depthwise
 from hwsim.libraries.pytorch.routes import pytorch
 
 BiasPlace = Literal["first", "last", "apart"]
@@ -38,6 +38,11 @@ class ConvolutionKernel(NamedTuple):
     bias: BiasPlace = "last"
     depthwise: OwnDepthwise | None = None
 
+    @property
+    def begins_with_bias(self) -> bool:
+        """Whether each sum starts from the bias."""
+        return self.bias == "first"
+
 
 def convolution_kernel(
     name: object,
@@ -49,25 +54,63 @@ def convolution_kernel(
     output: str | None = None,
     direction: Direction = "forward",
     is_nchw: bool = False,
-    is_transposed: bool = False,
 ) -> ConvolutionKernel:
-    """The kernel of one convolution. name: of the library that was asked for. format: of the operands, as of
-    ConvolutionCall, like what follows. stored: format of the arrays, the bias's too. is_transposed: it stands for a
-    transposed convolution or a gradient of one, which PyTorch's own kernels do not compute.
+    """The kernel of one convolution that is not transposed. Arguments: as of `own_kernel` and `cudnn_kernel`.
 
-    Raises UnsupportedError for a library without convolutions, and where cuDNN's choice is not known.
+    Raises UnsupportedError as `cudnn_kernel` does, where it is no depthwise one of PyTorch's own.
     """
-    if name == PYTORCH and not is_transposed:
-        chip, operand = load(device), stored if format == "tf32" else format
-        about = (chip.name, chip.family, chip.cores), sizes.image, sizes.groups, sizes.plane
-        rules = own_depthwise(*about, operand, direction, is_nchw=is_nchw)
-        if rules is not None:
-            is_first = rules.begins_with_bias and operand == stored  # a bias of another format is no operand
-            return ConvolutionKernel(
-                LibraryOnDevice(rules), "crs", rules.is_known, False, "first" if is_first else "last", rules
-            )
+    kernel = own_kernel(name, device, sizes, format=format, stored=stored, direction=direction, is_nchw=is_nchw)
+    if kernel is not None:
+        return kernel
+    return cudnn_kernel(name, device, sizes, format=format, output=output, direction=direction, is_nchw=is_nchw)
+
+
+def own_kernel(
+    name: object,
+    device: AnyDevice,
+    sizes: ConvolutionSizes,
+    *,
+    format: str,
+    stored: str,
+    direction: Direction,
+    is_nchw: bool,
+) -> ConvolutionKernel | None:
+    """PyTorch's own kernel of one depthwise convolution; None where it has none, or the library is not PyTorch.
+
+    It computes no transposed convolution, and no gradient of one (ConvParams::is_depthwise of ATen). name: of the
+    library that was asked for. format: of the operands, as of ConvolutionCall, like what follows. stored: format of the
+    arrays, the bias's too.
+    """
+    if name != PYTORCH:
+        return None
+    chip, operand = load(device), stored if format == "tf32" else format
+    about = (chip.name, chip.family, chip.cores), sizes.image, sizes.groups, sizes.plane
+    rules = own_depthwise(*about, operand, direction, is_nchw=is_nchw)
+    if rules is None:
+        return None
+    begins_with_bias = rules.begins_with_bias and operand == stored  # a bias of another format is no operand
+    bias: BiasPlace = "first" if begins_with_bias else "last"
+    return ConvolutionKernel(LibraryOnDevice(rules), "crs", rules.is_known, False, bias, rules)
+
+
+def cudnn_kernel(
+    name: object,
+    device: AnyDevice,
+    sizes: ConvolutionSizes,
+    *,
+    format: str,
+    output: str | None,
+    direction: Direction,
+    is_nchw: bool,
+) -> ConvolutionKernel:
+    """cuDNN's kernel of one convolution. name: of the library that was asked for. Others: as of ConvolutionCall.
+
+    Raises UnsupportedError for a library without convolutions, and where cuDNN's choice is not known, as in three
+    dimensions.
+    """
     if sizes.plane is None:
-        raise UnsupportedError(f"library = {name!r}: its kernels in three dimensions are not known; leave library out")
+        what = "in three dimensions" if len(sizes.image) == VOLUME + 2 else "for a convolution without elements"
+        raise UnsupportedError(f"library = {name!r}: its kernels {what} are not known; leave library out")
     call = ConvolutionCall(shape=sizes.plane, format=format, output=output, direction=direction, is_nchw=is_nchw)
     return ConvolutionKernel(*of_cudnn(name, device, call))
 
@@ -78,4 +121,4 @@ def unknown_kernel(name: object, device: AnyDevice) -> ConvolutionKernel:
     return ConvolutionKernel(bias="apart" if is_apart else "last")
 
 
-__all__ = ["ConvolutionKernel", "convolution_kernel", "unknown_kernel"]
+__all__ = ["ConvolutionKernel", "convolution_kernel", "cudnn_kernel", "own_kernel", "unknown_kernel"]

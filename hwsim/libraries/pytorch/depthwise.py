@@ -113,4 +113,4 @@ def _fits(workload: WorkloadModel, shape: ConvShape) -> bool:
     return has_filter and shape.stride[1] == workload.stride and is_within
 
 
-__all__ = ["OwnDepthwise", "own_depthwise"]
+__all__ = ["VOLUME", "OwnDepthwise", "own_depthwise"]

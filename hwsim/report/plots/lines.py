@@ -120,7 +120,7 @@ def undefined(rows: Sequence[PlotRow], x: str, y: str) -> str:
     names = varying(rows, list(dict.fromkeys(name for row in rows for name in row)), x, y)
     places: dict[str, dict[str, None]] = {}
     for row in rows_without:
-        who = ", ".join(value_text(name, row[name]) for name in names if row.get(name) is not None) or "all"
+        who = ", ".join(value_text(name, row) for name in names if row.get(name) is not None) or "all"
         at = f"{size_of(row) if x == SIZE else row.get(x)}"
         places.setdefault(who, {})[at] = None
     told = "; ".join(f"{who} at {', '.join(at)}" for who, at in places.items())

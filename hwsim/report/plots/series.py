@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hwsim.analysis.inputs import distribution_of
+from hwsim.analysis.inputs import words_of_draw
 from hwsim.errors import InputError, nearest
 from hwsim.request.declarations import OPERAND_DISTRIBUTION
 from hwsim.studies.sweep_pool import RESULT_COLUMNS, UNDEFINED
@@ -99,18 +99,20 @@ def series_of(rows: Iterable[PlotRow], x: str, y: str) -> list[PlotSeries]:
         raise InputError(f"{len(panels)} panels, one for each {told}; allowed: {MOST_PANELS}: draw fewer of them")
     colours, marks = (list(dict.fromkeys(_key(row, role) for row in shown)) for role in (roles.colour, roles.mark))
     grouped: dict[tuple[Any, ...], dict[float | str, list[float]]] = {}
+    members: dict[tuple[Any, ...], list[PlotRow]] = {}
     is_factor = has_factors(shown, x)
     for row in shown:
         at = size_of(row) if x == SIZE else float(row[x].removesuffix("x")) if is_factor else _place(row[x])
         grouped.setdefault(_key(row, names), {}).setdefault(at, []).append(float(row[y]))
+        members.setdefault(_key(row, names), []).append(row)
     series = []
     for key, places in grouped.items():
         values = dict(zip(names, key, strict=True))
         lined = [name for name in names if name not in roles.panel]
         series.append(
             PlotSeries(
-                label=_told(values, lined),
-                panel=_told(values, roles.panel),
+                label=_told(values | _format_of(members[key]), lined),
+                panel=_told(values | _format_of(shown), roles.panel),
                 colour=colours.index(_key(values, roles.colour)),
                 mark=marks.index(_key(values, roles.mark)),
                 points=_points(places),
@@ -154,15 +156,16 @@ def shared(rows: Iterable[PlotRow], *, apart: Sequence[str] = ()) -> list[str]:
     for name in TOLD_APART:
         if any(row.get(name) is None for row in listed):
             continue  # it holds for some of the rows alone
-        values = {value_text(name, row[name]) for row in listed}
+        values = {value_text(name, row) for row in listed}
         parts += values if len(values) == 1 and name not in apart else []
     return parts
 
 
-def value_text(name: str, value: Any) -> str:
-    """A value of a column for a legend: alone where it says what it is, else after the last part of its name."""
-    if name == OPERAND_DISTRIBUTION:
-        return distribution_of(str(value)).words
+def value_text(name: str, row: PlotRow) -> str:
+    """A row's value of a column for a legend: alone where it says what it is, else after the last part of its name."""
+    value = row[name]
+    if name == OPERAND_DISTRIBUTION:  # of a format it says what is drawn in that one
+        return words_of_draw(str(value), str(row.get("memory_format")))
     return str(value) if name in TOLD_APART else f"{name.rpartition('.')[2]} {value}"
 
 
@@ -211,8 +214,14 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, list | dict) else value
 
 
+def _format_of(rows: Sequence[PlotRow]) -> dict[str, Any]:
+    """The operands' format, as a column, where the rows have one."""
+    formats = {row.get("memory_format") for row in rows}
+    return {"memory_format": formats.pop()} if len(formats) == 1 else {}
+
+
 def _told(values: PlotRow, names: Sequence[str]) -> str:
-    return ", ".join(value_text(name, values[name]) for name in names if values[name] is not None)
+    return ", ".join(value_text(name, values) for name in names if values[name] is not None)
 
 
 def _place(value: Any) -> float | str:

@@ -145,21 +145,14 @@ def _rounded(sweep: SweepTable) -> list[str]:
     formats = dict.fromkeys(
         (str(row[MEMORY_FORMAT]), str(row["chosen_format"]))
         for row in rows
-        if row.get("chosen_format") and not _holds(str(row["chosen_format"]), str(row[MEMORY_FORMAT]))
+        if row.get("chosen_format")
+        and not format_of(str(row["chosen_format"])).has_numbers_of(format_of(str(row[MEMORY_FORMAT])))
     )
     return [
         f"errors contain the rounding of operands from {wide} to {narrow}, and times the cast; "
         f"input_format: {narrow} (--input-format) leaves both out"
         for wide, narrow in islice(formats, 1)
     ]
-
-
-def _holds(wide: str, narrow: str) -> bool:
-    """Whether one format has every finite number of another one."""
-    if wide == narrow:
-        return True
-    outer, inner = format_of(wide), format_of(narrow)
-    return outer.fraction_bits >= inner.fraction_bits and outer.exponent_bits >= inner.exponent_bits
 
 
 def refusals(sweep: SweepTable) -> list[tuple[str, str, str, str]]:

@@ -21,13 +21,13 @@ import numpy as np
 from hwsim.devices import names
 from hwsim.errors import InputError
 from hwsim.golden.format import GoldenSet, UnsignedCodes
-from hwsim.golden.instructions import Instruction
 from hwsim.golden.recorder import DEFAULT_WGMMA_N, Recorder, build, driver_version, select
 from hwsim.golden.recording import Runner, command_line, device_name, stream, today
 from hwsim.golden.verify import Mismatch, Mma, compute, describe
 from hwsim.host.files import make_folder, write_text
 from hwsim.host.threads import worker_count
 from hwsim.operands.code_draws import DISTRIBUTIONS, draw
+from hwsim.operands.matrix_product import MatrixProduct
 
 #: Most results of one batch: large enough that the GPU's call costs little, small enough to share the work out.
 BATCH_RESULTS = 1 << 20
@@ -113,7 +113,7 @@ class Summary:
 def campaign(
     run: Runner,
     simulate: Callable[[GoldenSet], UnsignedCodes],
-    instructions: Sequence[Instruction],
+    instructions: Sequence[MatrixProduct],
     *,
     summary: Summary,
     distributions: Sequence[str] = tuple(DISTRIBUTIONS),

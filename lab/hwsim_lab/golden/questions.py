@@ -17,7 +17,7 @@ import numpy as np
 
 from hwsim.formats import FORMATS, Exact, Format, encode
 from hwsim.golden.format import GoldenSet, Meta, UnsignedCodes, write_sets
-from hwsim.golden.instructions import Instruction, parse
+from hwsim.golden.instructions import parse
 from hwsim.numerics.units import (
     DotSpec,
     ExactUnit,
@@ -28,6 +28,7 @@ from hwsim.numerics.units import (
     TwoLevelUnit,
     Unit,
 )
+from hwsim.operands.matrix_product import MatrixProduct
 
 #: Codes of one dot product: a and b (at most K of them, the rest +0), and c.
 Dot = tuple[Sequence[int], Sequence[int], int]
@@ -44,7 +45,7 @@ class Question:
     name: str
     text: str
     hardware: str
-    instruction: Instruction
+    instruction: MatrixProduct
     sets: Mapping[str, tuple[Dot, ...]]
     candidates: Mapping[str, DotSpec] = field(default_factory=lambda: MappingProxyType({}))
     scale_d: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -62,7 +63,7 @@ class Question:
             yield GoldenSet(self.instruction.name, f"{self.name}.{name}", a, b, c, None, MappingProxyType(scales))
 
 
-def tiles(instruction: Instruction, dots: Sequence[Dot]) -> tuple[UnsignedCodes, UnsignedCodes, UnsignedCodes]:
+def tiles(instruction: MatrixProduct, dots: Sequence[Dot]) -> tuple[UnsignedCodes, UnsignedCodes, UnsignedCodes]:
     """Codes a (cases, M, K), b (cases, N, K), c (cases, M, N) with min(M, N) dot products on each case's diagonal."""
     per_case = min(instruction.m, instruction.n)
     cases = -(-len(dots) // per_case)
@@ -88,9 +89,9 @@ def write_questions(path: Path, questions: Sequence[Question] | None = None) -> 
 
 
 # Ascend's cube: numerics reference section 7. One fractal is 16 products of fp16.
-ASCEND_FP16 = Instruction("mmad.m16n16k16.f32.f16.f16", 16, 16, 16, "fp16", "fp16", "fp32", "fp32")
-ASCEND_BF16 = Instruction("mmad.m16n16k16.f32.bf16.bf16", 16, 16, 16, "bf16", "bf16", "fp32", "fp32")
-ASCEND_HF32 = Instruction("mmad.m16n16k8.f32.hf32.hf32", 16, 16, 8, "hf32", "hf32", "fp32", "fp32")
+ASCEND_FP16 = MatrixProduct("mmad.m16n16k16.f32.f16.f16", 16, 16, 16, "fp16", "fp16", "fp32", "fp32")
+ASCEND_BF16 = MatrixProduct("mmad.m16n16k16.f32.bf16.bf16", 16, 16, 16, "bf16", "bf16", "fp32", "fp32")
+ASCEND_HF32 = MatrixProduct("mmad.m16n16k8.f32.hf32.hf32", 16, 16, 8, "hf32", "hf32", "fp32", "fp32")
 
 
 def ascend_candidates(fmt: str) -> Mapping[str, DotSpec]:
@@ -302,7 +303,7 @@ def _nan_candidates(unit: Callable[[Specials], Unit], fmt: str) -> Mapping[str, 
     return MappingProxyType(found)
 
 
-def _ascend(name: str, instruction: Instruction, hardware: str) -> Question:
+def _ascend(name: str, instruction: MatrixProduct, hardware: str) -> Question:
     fmt = FORMATS[instruction.a]
     return Question(
         name,
@@ -323,7 +324,7 @@ def _ascend(name: str, instruction: Instruction, hardware: str) -> Question:
     )
 
 
-def _amd(name: str, instruction: Instruction, hardware: str, unit: Callable[[Specials], Unit]) -> Question:
+def _amd(name: str, instruction: MatrixProduct, hardware: str, unit: Callable[[Specials], Unit]) -> Question:
     fmt, c = FORMATS[instruction.a], FORMATS[instruction.c]
     return Question(
         name,
@@ -351,9 +352,9 @@ def _scaled(instruction: str) -> Question:
 
 def QUESTIONS() -> Mapping[str, Question]:  # noqa: N802  (a table; built when asked for, it is not small)
     """Every question by its name."""
-    amd = Instruction("v_mfma_f32_32x32x8_f16", 32, 32, 8, "fp16", "fp16", "fp32", "fp32")
-    fp8 = Instruction("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, "e4m3fnuz", "e4m3fnuz", "fp32", "fp32")
-    cdna1 = Instruction("v_mfma_f32_32x32x8f16", 32, 32, 8, "fp16", "fp16", "fp32", "fp32")
+    amd = MatrixProduct("v_mfma_f32_32x32x8_f16", 32, 32, 8, "fp16", "fp16", "fp32", "fp32")
+    fp8 = MatrixProduct("v_mfma_f32_16x16x32_fp8_fp8", 16, 16, 32, "e4m3fnuz", "e4m3fnuz", "fp32", "fp32")
+    cdna1 = MatrixProduct("v_mfma_f32_32x32x8f16", 32, 32, 8, "fp16", "fp16", "fp32", "fp32")
     questions = [
         _ascend("ascend_fp16", ASCEND_FP16, "Ascend 910A, 910B"),
         _ascend("ascend_bf16", ASCEND_BF16, "Ascend 910B"),

@@ -8,6 +8,7 @@ aten/src/ATen/native/cuda/DepthwiseConv2d.cu and DepthwiseConv3d.cu.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,24 +21,41 @@ Single = NDArray[np.float32]
 Booleans = NDArray[np.bool_]
 
 
-def unlike(
+def own_elements(
+    product: AnyArray,
+    bias: Single | None,
+    skipped: Booleans,
+    factors: Callable[[], tuple[Single, Single]],
+    *,
+    begins_with_bias: bool,
+) -> tuple[tuple[AnyArray, ...], Single]:
+    """The indices of the elements whose bits a product of matrices may miss, and the kernel's sums of these: (count,),
+    not yet rounded to the result's format.
+
+    product: (..., m, n), floats. bias: (..., 1, n) or (n,). skipped: (m, k), products that the kernel leaves out.
+    factors: gives a (..., m, k) and b (..., k, n), and is asked where there are such elements. begins_with_bias: a sum
+    starts from the bias; else the bias is added last.
+    """
+    at = _missed(product, bias, skipped, begins_with_bias=begins_with_bias)
+    if not len(at[0]):
+        return at, np.zeros(0, np.float32)
+    return at, _own_sums(*factors(), bias, skipped, at, begins_with_bias=begins_with_bias)
+
+
+def _missed(
     product: AnyArray, bias: Single | None, skipped: Booleans, *, begins_with_bias: bool
 ) -> tuple[AnyArray, ...]:
-    """The indices of the elements whose bits a product of matrices may miss. product: (..., m, n), floats; bias:
-    (..., 1, n) or (n,); skipped: (m, k), products that the kernel leaves out.
-    """
-    is_odd: Booleans = np.broadcast_to(np.any(skipped, axis=1, keepdims=True), product.shape)
+    """The indices of the zeros and NaNs whose sums leave products out, or start from -0."""
+    is_other_sum: Booleans = np.broadcast_to(np.any(skipped, axis=1, keepdims=True), product.shape)
     if bias is not None and begins_with_bias:
-        is_odd = is_odd | ((bias == 0) & np.signbit(bias))
-    return np.nonzero(is_odd & ((product == 0) | np.isnan(product)))
+        is_other_sum = is_other_sum | ((bias == 0) & np.signbit(bias))
+    return np.nonzero(is_other_sum & ((product == 0) | np.isnan(product)))
 
 
-def own_sums(
+def _own_sums(
     a: Single, b: Single, bias: Single | None, skipped: Booleans, at: tuple[AnyArray, ...], *, begins_with_bias: bool
 ) -> Single:
-    """The kernel's sums of the elements `at` of a (..., m, k) times b (..., k, n): (count,), not yet rounded to the
-    result's format. Other arguments: as of `unlike`.
-    """
+    """The kernel's sums of the elements `at`: (count,)."""
     *lead, rows, columns = at
     left, right = a[(*lead, rows)], b.swapaxes(-1, -2)[(*lead, columns)]
     shape = (*a.shape[:-1], b.shape[-1])
@@ -51,4 +69,4 @@ def own_sums(
         return total + added
 
 
-__all__ = ["own_sums", "unlike"]
+__all__ = ["own_elements"]
