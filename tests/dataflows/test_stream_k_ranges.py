@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from hwsim.backend.cpu import CPU
 from hwsim.dataflows.tiled.program import tile_scheduler
 from hwsim.dataflows.tiled.stream_k_cuts import cuts_of
 from hwsim.dataflows.tiled.stream_k_ranges import RangeScheduler
-from hwsim.dataflows.tiles import element_of, tile_grids
+from hwsim.dataflows.tiles import distribute, element_of, places, tile_grids
 from hwsim.devices import changed, load
 from hwsim.errors import InputError, UnsupportedError
 from hwsim.gemm.problem import Problem
@@ -25,7 +25,7 @@ from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.machines import functional, reference, timing
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import GlobalTile
+from hwsim.program.ir import CORE, GlobalTile, derive, evaluate
 from hwsim.resolve.mapping_choice import mapped, program_of
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
@@ -263,14 +263,22 @@ def test_a_core_takes_the_part_that_waits_last_of_its_range():
 
 
 def test_places_of_tiles_are_those_of_the_program():
-    """element_of in numbers, `places` as expressions of the core and the turn."""
+    """element_of in numbers, `places` as expressions of the core and the turn: at each core and in each turn."""
     for sizes, band, cores, cluster in (((640, 352), 0, 10, 2), ((300, 500), 4, 7, 1), ((64, 900), 2, 132, 2)):
         grids = tile_grids(*sizes, hwsim.dataflows.tiles.slices_of([64]), 1, (64, 32), band, cores, cluster)
         seen = np.zeros(sizes, int)
-        for grid in grids:
-            for number in range(grid.tiles):
-                row, col = element_of(grid, number)
-                seen[row : row + grid.m, col : col + grid.n] += 1
+        for group in distribute(grids, cores):
+            stream = StreamBuilder("load")
+            taken = [(grid, waves) for grid, waves in zip(grids, group.waves, strict=True) if waves]
+            tiles = list(places(stream, grids, group, cores, 1))
+            derived = stream.finish().derived
+            for loop, ((grid, waves), tile) in enumerate(zip(taken, tiles, strict=True)):
+                for core, turn in product(range(group.first, group.first + group.count), range(waves)):
+                    values = {CORE: core, f"tile#{loop}": turn}
+                    derive(derived, values)
+                    row, col = evaluate(tile.row, values), evaluate(tile.col, values)
+                    assert (row, col) == element_of(grid, turn * cores + (core - grid.first) % cores)
+                    seen[row : row + grid.m, col : col + grid.n] += 1
         assert (seen == 1).all()
 
 
