@@ -158,10 +158,10 @@ class _Search:
     def record(self, options: Mapping[str, Any]) -> Gemm:
         """The record with these options of the mapping, in the order of summation and the format of C that all have."""
         values = {**self.fixed, **options}
-        kept = None if asks_for_stream_k(values) else self.schedule  # stream-K cuts K itself
+        schedule = self.wanted if asks_for_stream_k(values) else self.schedule or self.wanted  # it cuts K itself
         is_open = self.schedule is None
         return plan_record(
-            self.plan, self.chip, self.sizes, values, kept or self.wanted, self.scales, self.lead, cuts_open_k=is_open
+            self.plan, self.chip, self.sizes, values, schedule, self.scales, self.lead, cuts_open_k=is_open
         )
 
     def order(self, point: TunedPoint) -> tuple[float, float]:
