@@ -26,6 +26,7 @@ from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.machines import functional, reference, timing
 from hwsim.program.builder import StreamBuilder
 from hwsim.program.ir import CORE, GlobalTile, derive, evaluate
+from hwsim.report.text.run_text import run_text
 from hwsim.resolve.mapping_choice import mapped, program_of
 from hwsim.schemes import scheme_of
 from hwsim.studies.tune import tune
@@ -307,6 +308,8 @@ def test_stream_k_beats_a_bad_last_wave():
     assert least < shared.cycles < 0.6 * whole.cycles and shared.cycles < 1.2 * least
     moved = shared.traffic_bytes
     assert sum(moved.values()) > sum(whole.traffic_bytes.values())  # sums go through the workspace
+    assert "gemm: 133 tiles of C on 132 cores, 2 waves, none idle" in run_text(whole)
+    assert "gemm: 133 tiles of C on 132 cores, which share the K of some, none idle" in run_text(shared)
     sums = [region.sum for region in shared.gemm.schedule.regions]
     assert 1 <= sum(len(total.parts) - 1 for total in sums) < 132 and {total.order for total in sums} == {"ascending"}
 
