@@ -142,12 +142,11 @@ def state_of(times: Times) -> TimingState | None:
     if times.seconds is None:
         return None
     chip = times.chip
-    board = chip.board_power if chip is not None and times.clock == "under load" else None
     return TimingState(
         l2=times.l2,
         clock_mhz=times.clock_mhz or (None if chip is None else chip.clock_mhz),
         clock=times.clock,
-        power_limit_w=None if board is None else board.watts,
+        power_limit_w=chip.most_watts if chip is not None and times.clock == "under load" else None,
         kernels=[] if times.by_library else [phase.name for phase in times.phases],
         launches=times.launches,
         by_library=times.by_library,

@@ -172,11 +172,8 @@ def clocked(chip: Device, clock_mhz: float | None, power_limit_w: float | None =
             f"clock_mhz = {clock_mhz:g}: the device's number clock_mhz was set to {chip.clock_mhz:g}, too; leave one "
             "of them out"
         )
-    if power_limit_w is None:
-        return chip if clock_mhz is None else at_clock(chip, clock_mhz)
-    if clock_mhz is not None:
-        raise InputError("clock_mhz fixes the clock that power_limit_w would change; leave one of them out")
-    return at_power(chip, power_limit_w)
+    at_its_clock = chip if clock_mhz is None else at_clock(chip, clock_mhz)
+    return at_its_clock if power_limit_w is None else at_power(at_its_clock, power_limit_w)
 
 
 def _choice(

@@ -5,6 +5,9 @@ The module imports no dataflow, so that all options are known without importing 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hwsim.gemm.layouts import STORAGE_ORDERS
 from hwsim.gemm.option_types import PAIR, TILE, TRUTH, Option
 
@@ -227,6 +230,11 @@ TILED = (
 )
 PAIRED = (*TILED, CTA_GROUP)
 SYSTOLIC = (TILE_OPTION, STATIONARY, PE_TILES, REUSE)
+
+
+def asks_for_stream_k(options: Mapping[str, Any]) -> bool:
+    """Whether options of a mapping ask for stream-K, whose cuts of K follow the tile."""
+    return options.get(DECOMPOSITION.name) == STREAM_K
 
 
 def buffering_of(buffers: int) -> str:

@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from typing import Protocol
 
 from hwsim.program.builder import Derivations, StreamBuilder
-from hwsim.program.ir import CORE, ZERO, Affine, Derived, Sync, variable
+from hwsim.program.ir import CORE, ZERO, Affine, Derived, Sync, derive, evaluate, variable
 from hwsim.program.quick import quick
 
 
@@ -312,11 +312,11 @@ def _place(
 
 
 def element_of(grid: TileGrid, number: int) -> tuple[int, int]:
-    """The first row and column of the tile of that number of a grid of one layer; the same as `_place` gives."""
-    left, number = divmod(number, grid.rows * grid.band) if grid.band < grid.cols else (0, number)
-    number, lane = divmod(number, grid.cluster)
-    row, within = divmod(number, grid.band)
-    return (row * grid.cluster + lane) * grid.m + grid.row, (left * grid.band + within) * grid.n + grid.col
+    """The first row and column of the tile of that number of a grid of one layer."""
+    tile, derived = _place(grid, "tile", 0, 1, 1, 0)  # of one core alone, whose turn is the number
+    values = {"tile": number, CORE: 0}
+    derive(derived, values)
+    return evaluate(tile.row, values), evaluate(tile.col, values)
 
 
 class TileScheduler(Protocol):

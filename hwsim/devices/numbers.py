@@ -138,8 +138,8 @@ def new_values(device: Device, changes: Mapping[str, object]) -> dict[str, tuple
 def with_numbers(device: Device, changes: Mapping[str, object]) -> Device:
     """The device with other numbers, by path or pattern; what was changed has the evidence `assumption`.
 
-    With another number of cores, or another board's power, the clocks under load follow (hwsim.devices.power), unless
-    one of them is changed too.
+    With another clock, number of cores, or power of the board, the clocks under load follow (hwsim.devices.power),
+    unless one of them is changed too.
 
     The device remembers the one it was changed from, whose mappings it tries too. Raises InputError as `new_values`,
     and for a value that the device cannot have.

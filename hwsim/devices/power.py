@@ -72,27 +72,29 @@ def power_at(mhz: float, nominal_mhz: float) -> float:
     return mhz * max(1.0, mhz / floor_mhz) ** 2
 
 
-def clock_at(power: float, nominal_mhz: float) -> float:
-    """The clock, MHz, at which `power_at` is `power`; at most `nominal_mhz`."""
+def clock_at(power: float, nominal_mhz: float, most_mhz: float | None = None) -> float:
+    """The clock, MHz, at which `power_at` is `power`; at most `most_mhz` (None: `nominal_mhz`)."""
     floor_mhz = busy_cycles().voltage_floor_share.value * nominal_mhz
     mhz = power if power <= floor_mhz else (power * floor_mhz**2) ** (1 / 3)
-    return min(mhz, nominal_mhz)
+    return min(mhz, nominal_mhz if most_mhz is None else most_mhz)
 
 
-def at_rate(mhz: float, share: float, nominal_mhz: float) -> float:
+def at_rate(mhz: float, share: float, nominal_mhz: float, most_mhz: float | None = None) -> float:
     """The clock, MHz, under an instruction with `share` of the multiply-accumulates a cycle of the one that runs at
-    `mhz`, and so with that share of the joules of a busy cycle. At most `nominal_mhz`; rounded to whole MHz.
+    `mhz`, and so with that share of the joules of a busy cycle. At most as of `clock_at`; rounded to whole MHz.
     """
-    return float(round(clock_at(power_at(mhz, nominal_mhz) / share, nominal_mhz)))
+    return float(round(clock_at(power_at(mhz, nominal_mhz) / share, nominal_mhz, most_mhz)))
 
 
-def by_reference(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> float | None:
+def by_reference(
+    clocks: Mapping[str, float], format: str, nominal_mhz: float, most_mhz: float | None = None
+) -> float | None:
     """The clock of a format that `clocks` lacks, MHz, by the joules of its cycle; None without a reference.
 
-    clocks: under one load, by format. Rounded to whole MHz, as the clocks that it stands beside.
+    clocks: under one load, by format. At most as of `clock_at`; rounded to whole MHz, as the clocks beside it.
     """
     power = _power_in(clocks, format, nominal_mhz)
-    return None if power is None else float(round(clock_at(power, nominal_mhz)))
+    return None if power is None else float(round(clock_at(power, nominal_mhz, most_mhz)))
 
 
 def _power_in(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> float | None:
@@ -111,11 +113,13 @@ def _power_in(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> f
 def at_power(device: Device, watts: float) -> Device:
     """The device with a board that is held to `watts`: its clocks under load are those that such a limit leaves.
 
-    Raises UnsupportedError where the device file has no board power or no clock under load, InputError for a limit that
-    what flows whatever runs exceeds, or that exceeds the board's own.
+    Raises UnsupportedError where the device file has no board power or no clock under load, InputError for a device at
+    a fixed clock, and for a limit that what flows whatever runs exceeds, or that exceeds the board's own.
     """
+    if device.asked_mhz is not None:
+        raise InputError("clock_mhz fixes the clock that power_limit_w would change; leave one of them out")
     board = device.board_power
-    if board is None or not _has_clocks(device):
+    if board is None or not has_clocks(device):
         raise UnsupportedError(
             f"power_limit_w: {device.name}'s file has no board power, or no clock under load, to start from; give "
             "clock_mhz"
@@ -126,18 +130,18 @@ def at_power(device: Device, watts: float) -> Device:
             f"{board.watts:g} W at most; allowed: more than the first, at most the second (board_power.watts, which a "
             "study may change)"
         )
-    limited = device.model_copy(update={"board_power": board.model_copy(update={"watts": watts})})
-    at_limit = with_clocks_of(limited, device)
-    at_limit._asked_watts = watts
-    return at_limit
+    limited: Device = device.model_copy()
+    limited._asked_watts = watts
+    return with_clocks_of(limited, device)
 
 
 def with_clocks_of(variant: Device, before: Device) -> Device:
-    """A variant of `before` with the clocks under load that its own number of cores and its board's power leave.
+    """A variant of `before` with the clocks under load that its own clock, its number of cores and its board leave.
 
-    What flows whatever runs stays, and each core may draw more where there are fewer, or where the board may. The
-    clocks follow from the measured ones, and so do not depend on the changes in between. Raises InputError where they
-    were measured under a limit that what flows whatever runs exceeds.
+    What flows whatever runs stays, and each core may draw more where there are fewer, or where the board may. A clock
+    takes the voltage that it took before, and none is above the variant's own. The clocks follow from the measured
+    ones, and so do not depend on the changes in between. Raises InputError where they were measured under a limit that
+    what flows whatever runs exceeds.
     """
     measured = before.measured
     with_clocks: Device = variant.model_copy(update=_clocks_of(variant, before, measured))
@@ -145,25 +149,29 @@ def with_clocks_of(variant: Device, before: Device) -> Device:
     return with_clocks
 
 
-def _has_clocks(device: Device) -> bool:
+def has_clocks(device: Device) -> bool:
+    """Whether clocks under load are known."""
     return bool(device.sustained_clock_mhz) or device.power_limit is not None
 
 
 def _clocks_of(variant: Device, before: Device, measured: Device) -> dict[str, object]:
     """The fields of the clocks under load of a variant of `before`; none where no clock changes."""
-    is_as_before = (variant.cores, variant.board_power) == (before.cores, before.board_power)
-    if is_as_before or not _has_clocks(measured):
+
+    def numbers(device: Device) -> tuple[object, ...]:
+        return device.clock_mhz, device.cores, device.board_power, device.most_watts
+
+    if numbers(variant) == numbers(before) or not has_clocks(measured):
         return {}
     share = measured.cores / variant.cores
-    board, board_before = variant.board_power, measured.board_power
-    if board is not None and board_before is not None:
+    board, watts, watts_before = variant.board_power, variant.most_watts, measured.most_watts
+    if board is not None and watts is not None and watts_before is not None:
         static_watts = board.static_watts
-        if static_watts >= board_before.watts:
+        if static_watts >= watts_before:
             raise InputError(
                 f"{variant.name} with board_power.static_watts = {static_watts:g}: its clocks under load were measured "
-                f"at {board_before.watts:g} W; allowed: less"
+                f"at {watts_before:g} W; allowed: less"
             )
-        share *= (board.watts - static_watts) / (board_before.watts - static_watts)
+        share *= (watts - static_watts) / (watts_before - static_watts)
     return _clocks_at(variant, measured, share)
 
 
@@ -176,10 +184,10 @@ def _clocks_at(variant: Device, measured: Device, share: float) -> dict[str, obj
         """Clocks at that power. unslowed: formats with clocks of their own, which a stage does not slow."""
         others = [name for name in variant.native if name not in unslowed]
         names = clocks if DEFAULT in clocks else dict.fromkeys((*clocks, *others))
-        nominal = variant.clock_mhz
+        nominal = measured.clock_mhz
         powers = {name: _power_in(clocks, name, nominal) for name in names}
         return {
-            name: max(float(round(clock_at(share * power, nominal))), LEAST_MHZ)
+            name: max(float(round(clock_at(share * power, nominal, variant.clock_mhz))), LEAST_MHZ)
             for name, power in powers.items()
             if power is not None
         }

@@ -60,7 +60,7 @@ def sustained_clock(device: Device, format: str) -> float:
     """The clock, MHz, under continuous matrix multiplication with operands of `format`: the device file's for it, or
     for all formats; else what hwsim.devices.power makes of its clock for a 16-bit format.
     """
-    return _clock_of(device.sustained_clock_mhz, format, device.clock_mhz) or device.clock_mhz
+    return _clock_of(device, format) or device.clock_mhz
 
 
 def limited_clock(device: Device, format: str, busy_ms: float) -> float:
@@ -69,16 +69,18 @@ def limited_clock(device: Device, format: str, busy_ms: float) -> float:
     for stage in () if device.power_limit is None else device.power_limit.stages:
         clock_mhz = stage.clock_mhz.get(format)
         if clock_mhz is None and format not in device.sustained_clock_mhz:  # a format that the file knows keeps its own
-            clock_mhz = by_reference(stage.clock_mhz, format, device.clock_mhz)
+            clock_mhz = by_reference(stage.clock_mhz, format, device.measured.clock_mhz, device.clock_mhz)
         if busy_ms >= stage.after_ms and clock_mhz is not None:
             mhz = min(mhz, clock_mhz)
     return mhz
 
 
-def _clock_of(clocks: Mapping[str, float], format: str, nominal_mhz: float) -> float | None:
-    """The clock of a format among clocks under one load, or by the others'; None where they do not say it."""
-    clock_mhz = clocks.get(format, clocks.get(DEFAULT))
-    return by_reference(clocks, format, nominal_mhz) if clock_mhz is None else clock_mhz
+def _clock_of(device: Device, format: str) -> float | None:
+    """The clock of a format among the sustained ones, or by the others'; None where they do not say it."""
+    clocks = device.sustained_clock_mhz
+    given_mhz = clocks.get(format, clocks.get(DEFAULT))
+    by_others = by_reference(clocks, format, device.measured.clock_mhz, device.clock_mhz)
+    return by_others if given_mhz is None else given_mhz
 
 
 def changed(device: Device, changes: Mapping[str, Any]) -> Device:

@@ -61,7 +61,7 @@ def _loaded(program: Program, chip: Device, unit: str) -> Device:
     share = _share_of_rate(chip, instruction)
 
     def under(mhz: float) -> float:
-        return mhz if share == 1 else at_rate(mhz, share, chip.clock_mhz)
+        return mhz if share == 1 else at_rate(mhz, share, chip.measured.clock_mhz, chip.clock_mhz)
 
     full_mhz = under(sustained_clock(chip, instruction.a))
     at_full = at_clock(chip, full_mhz)

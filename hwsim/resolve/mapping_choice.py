@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import mixed, parts_of_k
-from hwsim.dataflows.options import AUTO, DECOMPOSITION, LAYOUT_OPTIONS, SPLIT_K, STREAM_K
+from hwsim.dataflows.options import AUTO, LAYOUT_OPTIONS, SPLIT_K, asks_for_stream_k
 from hwsim.dataflows.protocol import CuttingDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import InputError, UnsupportedError
@@ -38,7 +38,8 @@ MOST_PRODUCTS = 1024  # in a program: each is a kernel, and takes some 5 ms to m
 def checked_options(device: Device, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a mapping that were given (not None), validated against the dataflow's declarations.
 
-    Raises InputError for one that the family has not, UnsupportedError for a family without a dataflow.
+    Raises InputError for one that the family has not and for slices of K beside stream-K, UnsupportedError for a
+    family without a dataflow.
     """
     flow = dataflow(device)
     values = {name: value for name, value in options.items() if value is not None}
@@ -48,6 +49,9 @@ def checked_options(device: Device, options: Mapping[str, Any]) -> dict[str, Any
         if name not in names:
             raise InputError(f"{name} = {value}: programs of family {device.family} have {allowed}")
     values_checked = checked(flow.options, values, "")
+    slices = values_checked.get(SPLIT_K.name)
+    if asks_for_stream_k(values_checked) and slices not in (None, 1):
+        raise InputError(f"decomposition = stream-k: split_k = {slices} cuts K, too; leave one of them out")
     return {name: values_checked[name] for name in values}
 
 
@@ -95,9 +99,10 @@ def mapped(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
     """
     values = checked_options(device, options)
     is_in_parts = parts_of_k.is_in_parts(gemm)
-    if values.get(DECOMPOSITION.name) == STREAM_K and (is_in_parts or isinstance(gemm.plan, Mixed)):
+    if asks_for_stream_k(values) and (is_in_parts or isinstance(gemm.plan, Mixed)):
         raise InputError(
-            f"scheme {gemm.scheme}: decomposition = stream-k; its parts are kernels of their own; leave it out"
+            f"decomposition = stream-k: not for scheme {gemm.scheme}, whose parts are kernels of their own; "
+            "leave it out"
         )
     if is_in_parts:
         return parts_of_k.with_mapping_of(gemm, mapped(parts_of_k.longest(gemm), device, options))

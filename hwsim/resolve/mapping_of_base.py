@@ -28,14 +28,15 @@ OF_BASE = Decision(
 
 def base_of(device: Device) -> Device | None:
     """The device whose numbers were changed, at the clock or power limit that was asked for; None for one as its file
-    has it. Its board keeps its own limit where that is lower.
+    has it. Its board keeps its own limit where that is lower, or where the one asked for leaves it no power for work.
     """
     base = device.changed_from
     if base is not None and device.asked_mhz is not None:
         return at_clock(base, device.asked_mhz)
-    if base is None or base.board_power is None or device.asked_watts is None:
+    asked = device.asked_watts
+    if base is None or base.board_power is None or asked is None or asked <= base.board_power.static_watts:
         return base
-    return at_power(base, min(device.asked_watts, base.board_power.watts))
+    return at_power(base, min(asked, base.board_power.watts))
 
 
 def on_device(gemm: Gemm, device: Device, base: Device) -> tuple[Gemm, Program] | None:

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows import parts_of_k
-from hwsim.dataflows.options import DECOMPOSITION, LAYOUT_OPTIONS, STREAM_K
+from hwsim.dataflows.options import LAYOUT_OPTIONS, asks_for_stream_k
 from hwsim.dataflows.protocol import BoundedDataflow, RasteredDataflow, SearchedDataflow, StagedDataflow
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import UnsupportedError
@@ -41,7 +41,7 @@ def searched(gemm: Gemm, device: Device, options: Mapping[str, Any]) -> Gemm:
 
     A device without times has the dataflow's first choice. Raises as `mapped`.
     """
-    if parts_of_k.is_in_parts(gemm) and options.get(DECOMPOSITION.name) != STREAM_K:  # that, `mapped` refuses
+    if parts_of_k.is_in_parts(gemm) and not asks_for_stream_k(options):  # that, `mapped` refuses
         return parts_of_k.with_mapping_of(gemm, searched(parts_of_k.longest(gemm), device, options))
     first = mapped(gemm, device, options)
     flow = dataflow(device)
@@ -60,7 +60,7 @@ def _fastest(flow: SearchedDataflow, first: Gemm, device: Device, asked: Mapping
     """Of a record, the dataflow's alternatives and other orders of the best tiles, the one with the fewest cycles;
     those that cannot be it are not timed.
     """
-    search = _MappingSearch(flow, first, device, keeps_order=asked.get(DECOMPOSITION.name) != STREAM_K)
+    search = _MappingSearch(flow, first, device, keeps_order=not asks_for_stream_k(asked))
     try:
         search.begin()
     except UnsupportedError:  # no times
@@ -127,7 +127,7 @@ def _with_decisions(first: Gemm, best: Gemm) -> Gemm:
     for decision in first.decisions:
         other = values.pop(decision.name, None)
         if other is None or other.value == decision.value:
-            decisions.append(decision if other is None or other.by != "user" else other)  # cuts are of a tile
+            decisions.append(decision if other is None or other.by != decision.by else other)
         else:
             decisions.append(Decision(decision.name, other.value, "estimate", decision.evidence, WHY))
     decisions += [Decision(other.name, other.value, "estimate", why=WHY) for other in values.values()]

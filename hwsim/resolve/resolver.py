@@ -304,7 +304,7 @@ def _decisions(request: Request, planned: Planned, gemm: Gemm) -> tuple[Decision
 
 
 def _by(request: Request, gemm: Gemm) -> By:
-    cut = gemm.decided("split_k") or gemm.decided("decomposition")
+    cut = (gemm.decided("decomposition") if gemm.schedule.regions else None) or gemm.decided("split_k")
     if request.library is not None:
         return "library"
     if request.scheduled:

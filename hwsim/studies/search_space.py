@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions
-from hwsim.dataflows.options import DECOMPOSITION, INSTRUCTION, SPLIT_K
+from hwsim.dataflows.options import INSTRUCTION, SPLIT_K, asks_for_stream_k
 from hwsim.dataflows.registry import dataflow
 from hwsim.resolve.mapping_choice import slices_that_run
 
@@ -24,15 +24,15 @@ class SearchSpace:
     others: dict[str, tuple[Any, ...]]
 
 
-def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Collection[str] = ()) -> SearchSpace:
+def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Mapping[str, Any]) -> SearchSpace:
     """The space of a record: the dataflow's tiles, the axes of its options, and instructions with the same bits.
 
     keeps_order: K is not cut, so that all mappings may have the same order of summation. fixed: options that have
-    a value already.
+    a value already. Cuts of stream-K follow the tile: where the order is kept, the record's is the only one.
     """
     flow = dataflow(chip)
     others = {option.name: option.axis for option in flow.options if option.axis}
-    if keeps_order or DECOMPOSITION.name in fixed:
+    if keeps_order or asks_for_stream_k(fixed):
         others.pop(SPLIT_K.name, None)
     if SPLIT_K.name in others:
         others[SPLIT_K.name] = slices_that_run(gemm, others[SPLIT_K.name])
@@ -42,4 +42,7 @@ def search_space(gemm: Gemm, chip: Device, *, keeps_order: bool, fixed: Collecti
         families = Instructions(chip).equivalent_families(gemm.unit)
         if len(families) > 1:
             others[INSTRUCTION.name] = (None, *families)
-    return SearchSpace([tile.to_dict() for tile in flow.tiles(gemm, chip)], others)
+    tiles = flow.tiles(gemm, chip)
+    if keeps_order and asks_for_stream_k(fixed) and gemm.mapping is not None:
+        tiles = [gemm.mapping.kernels[0].tile]
+    return SearchSpace([tile.to_dict() for tile in tiles], others)

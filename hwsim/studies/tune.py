@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.analysis.energy import Energy, energy
 from hwsim.analysis.program_times import TimedWork, times_of
-from hwsim.dataflows.options import AUTO, SPLIT_K
+from hwsim.dataflows.options import AUTO, SPLIT_K, asks_for_stream_k
 from hwsim.dataflows.registry import dataflow
 from hwsim.errors import HwsimError, InputError, UnsupportedError
 from hwsim.gemm.plan import Mixed, Plan
@@ -157,10 +157,11 @@ class _Search:
 
     def record(self, options: Mapping[str, Any]) -> Gemm:
         """The record with these options of the mapping, in the order of summation and the format of C that all have."""
-        wanted, values = self.schedule or self.wanted, {**self.fixed, **options}
+        values = {**self.fixed, **options}
+        schedule = self.wanted if asks_for_stream_k(values) else self.schedule or self.wanted  # it cuts K itself
         is_open = self.schedule is None
         return plan_record(
-            self.plan, self.chip, self.sizes, values, wanted, self.scales, self.lead, cuts_open_k=is_open
+            self.plan, self.chip, self.sizes, values, schedule, self.scales, self.lead, cuts_open_k=is_open
         )
 
     def order(self, point: TunedPoint) -> tuple[float, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from operands import bits
@@ -11,6 +13,7 @@ from hwsim.dataflows.registry import dataflow
 from hwsim.devices import load
 from hwsim.errors import ProgramError
 from hwsim.gemm.problem import Problem
+from hwsim.gemm.record import Decision
 from hwsim.resolve import mapping_choice, mapping_search
 from hwsim.resolve.choice.cost import plan_input, plan_record
 from hwsim.resolve.gemm_record import record_of
@@ -216,3 +219,17 @@ def test_a_search_leaves_the_rules_to_the_program_that_it_chooses(monkeypatch):
     monkeypatch.setattr(mapping_choice, "check", refused)
     with pytest.raises(ProgramError, match="a rule"):
         hwsim.run(device="ascend910a", scheme="markidis", exact=False, **(sizes | {"k": 306}))
+
+
+def test_an_equal_choice_is_explained_by_the_winner_and_made_by_who_asked():
+    """Cuts of stream-K follow the winner's tile; stages that only the search set are not the user's."""
+    first = first_of(load("h200"), "ootomo-tf32", (64, 64, 64))
+    cut, default = (
+        Decision("decomposition", "stream-k", "user", why="1 of 2"),
+        Decision("stages", "6", "default", why="fit"),
+    )
+    found = mapping_search._with_decisions(
+        replace(first, decisions=(cut, default)),
+        replace(first, decisions=(replace(cut, why="3 of 4"), Decision("stages", "6", "user"))),
+    )
+    assert found.decisions == (replace(cut, why="3 of 4"), default)

@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +16,20 @@ from hwsim.backend.cpu import CPU
 from hwsim.dataflows.tiled.program import tile_scheduler
 from hwsim.dataflows.tiled.stream_k_cuts import cuts_of
 from hwsim.dataflows.tiled.stream_k_ranges import RangeScheduler
-from hwsim.dataflows.tiles import element_of, tile_grids
+from hwsim.dataflows.tiles import distribute, element_of, places, tile_grids
 from hwsim.devices import changed, load
 from hwsim.errors import InputError, UnsupportedError
+from hwsim.gemm.problem import Problem
 from hwsim.gemm.record import Gemm
 from hwsim.gemm.schedule import Schedule
 from hwsim.gemm.summation import Chain, Range, Reduction
 from hwsim.machines import functional, reference, timing
 from hwsim.program.builder import StreamBuilder
-from hwsim.program.ir import GlobalTile
+from hwsim.program.ir import CORE, GlobalTile, derive, evaluate
+from hwsim.report.text.run_text import run_text
 from hwsim.resolve.mapping_choice import mapped, program_of
+from hwsim.schemes import scheme_of
+from hwsim.studies.tune import tune
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "schemes" / "straight"))
 from straight_unit import Outside, Unit, codes, same, to_bf16
@@ -260,14 +264,22 @@ def test_a_core_takes_the_part_that_waits_last_of_its_range():
 
 
 def test_places_of_tiles_are_those_of_the_program():
-    """element_of in numbers, `places` as expressions of the core and the turn."""
+    """element_of in numbers, `places` as expressions of the core and the turn: at each core and in each turn."""
     for sizes, band, cores, cluster in (((640, 352), 0, 10, 2), ((300, 500), 4, 7, 1), ((64, 900), 2, 132, 2)):
         grids = tile_grids(*sizes, hwsim.dataflows.tiles.slices_of([64]), 1, (64, 32), band, cores, cluster)
         seen = np.zeros(sizes, int)
-        for grid in grids:
-            for number in range(grid.tiles):
-                row, col = element_of(grid, number)
-                seen[row : row + grid.m, col : col + grid.n] += 1
+        for group in distribute(grids, cores):
+            stream = StreamBuilder("load")
+            taken = [(grid, waves) for grid, waves in zip(grids, group.waves, strict=True) if waves]
+            tiles = list(places(stream, grids, group, cores, 1))
+            derived = stream.finish().derived
+            for loop, ((grid, waves), tile) in enumerate(zip(taken, tiles, strict=True)):
+                for core, turn in product(range(group.first, group.first + group.count), range(waves)):
+                    values = {CORE: core, f"tile#{loop}": turn}
+                    derive(derived, values)
+                    row, col = evaluate(tile.row, values), evaluate(tile.col, values)
+                    assert (row, col) == element_of(grid, turn * cores + (core - grid.first) % cores)
+                    seen[row : row + grid.m, col : col + grid.n] += 1
         assert (seen == 1).all()
 
 
@@ -296,6 +308,8 @@ def test_stream_k_beats_a_bad_last_wave():
     assert least < shared.cycles < 0.6 * whole.cycles and shared.cycles < 1.2 * least
     moved = shared.traffic_bytes
     assert sum(moved.values()) > sum(whole.traffic_bytes.values())  # sums go through the workspace
+    assert "gemm: 133 tiles of C on 132 cores, 2 waves, none idle" in run_text(whole)
+    assert "gemm: 133 tiles of C on 132 cores, which share the K of some, none idle" in run_text(shared)
     sums = [region.sum for region in shared.gemm.schedule.regions]
     assert 1 <= sum(len(total.parts) - 1 for total in sums) < 132 and {total.order for total in sums} == {"ascending"}
 
@@ -345,6 +359,41 @@ def test_cuts_are_of_the_tile_that_the_search_takes():
     assert starts == {(0, 0)}
 
 
+def test_slices_beside_stream_k_are_refused_before_any_choice(monkeypatch):
+    """Whatever the sizes: no time of slices says whether there is an error."""
+    monkeypatch.setattr("hwsim.resolve.slice_choice.cost_of", lambda *_: pytest.fail("slices were timed"))
+    with pytest.raises(InputError, match="split_k = auto cuts K, too"):
+        hwsim.run(**BAD_WAVE, k=4096, decomposition="stream-k", split_k="auto")
+
+
+def test_the_order_of_summation_is_the_users_where_tiles_are_cut():
+    given = BAD_WAVE | OF_TILE | {"decomposition": "stream-k"}
+    for options, is_cut, by in (
+        ({}, True, "user"),
+        ({"split_k": 1}, True, "user"),
+        ({"m": 2000, "n": 2000}, False, "default"),
+    ):
+        gemm = hwsim.run(**{**given, "k": 600 if options.get("m") else 4096, **options}).gemm
+        assert (bool(gemm.schedule.regions), gemm.decided("order of summation").by) == (is_cut, by)
+
+
+def test_a_search_of_one_order_keeps_the_tile_of_stream_k():
+    """Cuts follow the tile: every configuration that was timed has the default's bits."""
+    chip, problem = load("h200"), Problem.of("bf16", 2432, 1792, 2048)
+    plan = scheme_of("native").plan(scheme_of("native").complete({"format": "bf16"}), problem)
+    fixed = {"decomposition": "stream-k"}
+    found = tune(chip, plan, problem.sizes, budget=6, same_bits=True, fixed=fixed)
+    timed = [point for point in found.points if point.cycles is not None]
+    assert len(timed) > 1 and all(point.has_same_bits for point in timed)
+    assert {str(point.facts["tile"]) for point in timed} == {str(found.default.facts["tile"])}
+    assert not any("says how K is cut" in point.refused for point in found.points)
+
+
+def test_tune_varies_slices_of_data_parallel_tiles():
+    found = hwsim.tune(device="h200", format="bf16", m=128, n=256, k=8192, decomposition="data-parallel", budget=8)
+    assert any(point.facts["split_k"] > 1 for point in found.ranked)
+
+
 def test_tune_keeps_the_decomposition():
     given = BAD_WAVE | {"k": 1024}
     del given["exact"]
@@ -359,17 +408,45 @@ def test_tune_keeps_the_decomposition():
         (
             {"split_k": 2},
             InputError,
-            "decomposition=stream-k, but split_k or the schedule says how K is cut; leave one",
+            "decomposition = stream-k: split_k = 2 cuts K, too; leave one",
         ),
-        ({"schedule": {"split_k": 2}}, InputError, "leave one out"),
-        ({"schedule": cut(256, 256, {(0, 0): fold(4096, 64)})}, InputError, "leave one out"),
+        ({"split_k": "auto", "m": 2432, "n": 1792}, InputError, "split_k = auto cuts K, too"),
+        ({"split_k": "auto", "format": "fp16", "m": 640, "n": 1664, "k": 1024}, InputError, "split_k = auto cuts K"),
+        ({"schedule": {"split_k": 2}}, InputError, "decomposition = stream-k: the schedule says how K is cut"),
+        ({"schedule": cut(256, 256, {(0, 0): fold(4096, 64)})}, InputError, "the schedule says how K is cut"),
+        (
+            {"schedule": cut(256, 256, {(0, 0): fold(4096, 64)}), "decomposition": "data-parallel"},
+            InputError,
+            "decomposition = data-parallel: the schedule has regions whose K is cut; leave one",
+        ),
         ({"library": "cublas"}, InputError, "library = 'cublas' decides decomposition"),
-        ({"scheme": "bf16x3", "format": None}, UnsupportedError, "regions of several products"),
-        ({"schedule": {"promotion_k": 128}}, UnsupportedError, "regions with promotion"),
-        ({"scheme": "ozaki-int8", "format": None, "k": 64}, UnsupportedError, "stream-k: the sm90 .* several products"),
-        ({"scheme": "ape", "format": None}, InputError, "scheme ape: decomposition = stream-k; its parts are kernels"),
-        ({"scheme": "fixedpoint-fp64", "format": None, "k": 100_000}, InputError, "its parts are kernels of their own"),
-        ({"device": "b200"}, UnsupportedError, "tiles whose K CTAs share: the accumulators .* are in TMEM"),
+        (
+            {"scheme": "bf16x3", "format": None},
+            UnsupportedError,
+            "decomposition = stream-k: not for several products; leave it out",
+        ),
+        (
+            {"schedule": {"promotion_k": 128}},
+            UnsupportedError,
+            "decomposition = stream-k: not for promotion; leave it out",
+        ),
+        (
+            {"scheme": "ozaki-int8", "format": None, "k": 64},
+            UnsupportedError,
+            "decomposition = stream-k: not for several products",
+        ),
+        ({"scheme": "ape", "format": None}, InputError, "stream-k: not for scheme ape, whose parts are kernels of"),
+        (
+            {"scheme": "fixedpoint-fp64", "format": None, "k": 100_000},
+            InputError,
+            "whose parts are kernels of their own",
+        ),
+        ({"device": "b200"}, UnsupportedError, "decomposition = stream-k: not for accumulators in TMEM"),
+        (
+            {"device": "a100", "format": "fp16", "schedule": {"instruction": "mma.m16n8k16.f16.f16.f16.f16"}},
+            UnsupportedError,
+            "decomposition = stream-k: not for sums in fp16; leave it out",
+        ),
         (
             {"device": "ascend910a", "format": "fp16"},
             InputError,

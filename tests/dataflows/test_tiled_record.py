@@ -176,7 +176,7 @@ PROBLEM = Problem.of("fp16", 70, 40, 300)
         (Schedule(sum=Chain((Range(0, 300),))), "written-out sum"),
         (
             Schedule(regions=(Region(Range(0, 70), Range(0, 40), Chain((Range(0, 300),))),), split_k=2),
-            "regions of slices",
+            "regions with slices of K",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """Clocks under load that no source has: by the joules of a busy cycle, and by another limit of the board."""
 
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -227,3 +227,59 @@ def test_clocks_that_are_given_beside_the_cores_stay():
 def test_a_limit_is_finite(watts):
     with pytest.raises(InputError, match="power_limit_w"):
         power.at_power(devices.load("h200"), watts)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clock_mhz": 1200, "cores": 131, "board_power.watts": 500},
+        {"clock_mhz": 2600, "cores": 66, "board_power.static_watts": 50},
+    ],
+)
+def test_clocks_under_load_do_not_depend_on_the_order_of_changes(changes):
+    """And none is above the chip's own."""
+    found = []
+    for order in permutations(changes):
+        chip = devices.load("h200")
+        for path in order:
+            chip = with_numbers(chip, {path: changes[path]})
+        found.append(loaded_clocks(chip))
+    assert all(clocks == found[0] for clocks in [*found, loaded_clocks(with_numbers(devices.load("h200"), changes))])
+    assert max(found[0]) <= changes["clock_mhz"]
+
+
+def test_a_lower_clock_of_the_chip_bounds_its_clocks_under_load():
+    """The curve of clock and power stays: where a load leaves less than the new clock, nothing changes."""
+    chip = devices.load("h200")
+    for mhz in (1200.0, 1500.0):
+        assert loaded_clocks(with_numbers(chip, {"clock_mhz": mhz})) == [min(mhz, one) for one in loaded_clocks(chip)]
+    assert loaded_clocks(with_numbers(chip, {"clock_mhz": "2x"})) == loaded_clocks(chip)
+    given = with_numbers(with_numbers(chip, {"sustained_clock_mhz.bf16": 1500}), {"clock_mhz": 1200})
+    assert sustained_clock(given, "bf16") == limited_clock(given, "bf16", LONG_MS) == 1200
+    run = hwsim.run(device=with_numbers(chip, {"clock_mhz": 1200}), format="bf16", m=4096, n=4096, k=4096, exact=False)
+    assert run.state["clock_mhz"] == 1200
+
+
+def test_a_limit_after_another_is_of_the_board():
+    chip = devices.load("h200")
+    twice = power.at_power(power.at_power(chip, 500), 600)
+    assert loaded_clocks(twice) == loaded_clocks(power.at_power(chip, 600)) and twice.most_watts == 600
+    with pytest.raises(InputError, match="its board 700 W at most"):
+        power.at_power(power.at_power(chip, 500), 701)
+    limited = power.at_power(chip, 500)
+    assert limited.board_power == chip.board_power and limited.most_watts == 500
+    for watts, most in ((1400, 500), (400, 400)):
+        board = with_numbers(limited, {"board_power.watts": watts})
+        assert board.most_watts == most and loaded_clocks(board) == loaded_clocks(power.at_power(chip, most))
+
+
+@pytest.mark.parametrize("device", ["h200", "rtx4090"])
+def test_a_device_at_a_fixed_clock_has_no_power_limit(device):
+    with pytest.raises(InputError, match="clock_mhz fixes the clock that power_limit_w would change"):
+        power.at_power(devices.at_clock(devices.load(device), 1500), 300)
+
+
+def test_a_limit_beneath_what_flows_without_a_change_is_one_of_the_changed_device():
+    chip = with_numbers(devices.load("h200"), {"board_power.static_watts": 50})
+    run = hwsim.run(device=chip, format="bf16", m=2048, n=2048, k=2048, exact=False, power_limit_w=150)
+    assert run.state["power_limit_w"] == 150 and run.state["clock_mhz"] < 700

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwsim.dataflows.instructions import Instructions, same_family
 from hwsim.dataflows.options import (
+    DATA_PARALLEL,
     DECOMPOSITION,
     INSTRUCTION,
     LAYOUT_OPTIONS,
@@ -25,6 +26,7 @@ from hwsim.dataflows.options import (
     SWIZZLE,
     TILED,
     WARP,
+    asks_for_stream_k,
 )
 from hwsim.dataflows.protocol import Features, SplitK
 from hwsim.dataflows.tiled.choice import GemmSizes, TileChoice, TileChooser, TileRequest
@@ -44,7 +46,9 @@ from hwsim.dataflows.tiled.program import (
     spilled_rows,
     tile_scheduler,
 )
+from hwsim.dataflows.tiled.shared_tiles import has_shared_tiles
 from hwsim.dataflows.tiled.storage import recorded_orders, storage_for
+from hwsim.dataflows.tiled.stream_k import unshareable
 from hwsim.dataflows.tiled.stream_k_cuts import cut_tiles
 from hwsim.dataflows.tiles import StaticTileScheduler, TileGrid
 from hwsim.devices import instruction, instruction_for
@@ -54,9 +58,9 @@ from hwsim.gemm.mapping import GemmMapping, KernelMapping, Tile, settings_of
 from hwsim.gemm.option_types import keyed_tile
 from hwsim.gemm.plan import Mixed, Plan
 from hwsim.gemm.record import By, Decision
-from hwsim.gemm.summation import Chain, Range, Region
 from hwsim.host.multiples import round_up
 from hwsim.libraries.model import observed
+from hwsim.program.ir import LANE_FORMATS
 
 if TYPE_CHECKING:
     from hwsim.dataflows.plan_areas import PlanArea
@@ -135,8 +139,12 @@ class TiledDataflow:
         if options.get("staging") == "none" and self.family.staged:
             return self._bare.map(gemm, device, options)
         self._check(gemm, device)
-        if _is_in_ranges(options):
-            self._check_shareable(gemm, device)
+        if asks_for_stream_k(options):
+            self._check_shareable(gemm, device, options)
+        elif options.get(DECOMPOSITION.name) is not None and has_shared_tiles(gemm.schedule):
+            raise InputError(
+                f"decomposition = {DATA_PARALLEL}: the schedule has regions whose K is cut; leave one of them out"
+            )
         lengths, request = gemm.schedule.slice_lengths(gemm.problem.k), self._request(options)
         partition = self._stored(gemm, device, options)
         chosen = self._decide(partition, lengths, request)
@@ -174,7 +182,7 @@ class TiledDataflow:
             for part, kernel in zip(chosen.parts, chosen.kernels, strict=True)
         )
         scheduler = tile_scheduler(gemm, device, kernels[0])
-        if _is_in_ranges(options):
+        if asks_for_stream_k(options):
             assert isinstance(scheduler, StaticTileScheduler)
             gemm = self._cut(gemm, device, scheduler.grids, b.k)
             scheduler = tile_scheduler(gemm, device, kernels[0])
@@ -218,16 +226,19 @@ class TiledDataflow:
             decisions.append(Decision("cta_group", str(b.cores), group_by))
         return replace(gemm, mapping=GemmMapping(self.name, kernels), decisions=(*gemm.decisions, *decisions))
 
-    def _check_shareable(self, gemm: Gemm, device: Device) -> None:
+    def _check_shareable(self, gemm: Gemm, device: Device, options: Mapping[str, Any]) -> None:
         """Raise InputError for a K that is cut already, UnsupportedError for what shared tiles do not carry."""
-        schedule, (m, n, k) = gemm.schedule, gemm.problem.sizes
+        schedule = gemm.schedule
         if schedule != replace(schedule, split_k=1, slice_k=None, regions=()):
-            raise InputError("decomposition=stream-k, but split_k or the schedule says how K is cut; leave one out")
-        whole = Region(Range(0, m), Range(0, n), Chain((Range(0, k),)))
-        try:
-            self._check(replace(gemm, schedule=replace(schedule, regions=(whole,))), device)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"decomposition=stream-k: {error}") from None
+            raise InputError(f"decomposition = {STREAM_K}: the schedule says how K is cut; leave one of them out")
+        unit, _, _ = self._unit(gemm, device, options.get(INSTRUCTION.name), False)
+        model = instruction(device, unit)
+        held = model.places(2)[:1]
+        names = [*unshareable(gemm), *(f"accumulators in {place}" for place in held if place != self.family.registers)]
+        if model.d not in LANE_FORMATS["add"]:
+            names.append(f"sums in {model.d}")
+        if names:
+            raise UnsupportedError(f"decomposition = {STREAM_K}: not for {', '.join(names)}; leave it out")
 
     def _cut(self, gemm: Gemm, device: Device, grids: Sequence[TileGrid], tile_k: int) -> Gemm:
         """The record with tiles cut by stream-K. grids: of all tiles, where none is cut."""
@@ -342,7 +353,7 @@ class TiledDataflow:
         """Records with other tiles, and instructions of other families; see SearchedDataflow.alternatives."""
         if _is_tile_given(options):
             return
-        if _is_in_ranges(options):  # cuts are of a tile
+        if asks_for_stream_k(options):  # cuts are of a tile
             gemm = replace(gemm, schedule=replace(gemm.schedule, regions=()))
         lengths, tiles = gemm.schedule.slice_lengths(gemm.problem.k), self.tiles(gemm, device)
         for count, variant in self._variants(gemm, device, options):
@@ -422,7 +433,7 @@ class TiledDataflow:
         unit, _, _ = self._unit(gemm, device, options.get(INSTRUCTION.name), is_sliced)
         partition = self._partition(gemm, device, unit, is_sliced)
         orders = storage_for(partition, options).orders
-        return replace(partition, orders=orders, is_in_ranges=_is_in_ranges(options))
+        return replace(partition, orders=orders, is_in_ranges=asks_for_stream_k(options))
 
     # --- slices of K -------------------------------------------------------------------------------------------
 
@@ -537,11 +548,6 @@ class TiledDataflow:
         depths = [unit_k * count for count in TILE_DEPTHS]
         others = [Tile(m, n, k) for m, n, k in itertools.product(TILE_SIDES, TILE_SIDES, depths)]
         return list(dict.fromkeys([*tiles, *others]))
-
-
-def _is_in_ranges(options: Mapping[str, Any]) -> bool:
-    """Whether stream-K is asked for."""
-    return options.get(DECOMPOSITION.name) == STREAM_K
 
 
 def varied(ranked: Sequence[Blocking], count: int, extent: GemmSizes) -> list[Blocking]:

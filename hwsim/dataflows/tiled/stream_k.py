@@ -192,16 +192,18 @@ def _alike(waves: Sequence[tuple[int, ...]], is_taken: Sequence[bool]) -> list[C
 
 
 def refuses(gemm: Gemm) -> str:
+    """What of a record with regions no program carries, by name."""
+    return refusals.named({f"regions with {name}": True for name in unshareable(gemm)}) if gemm.schedule.regions else ""
+
+
+def unshareable(gemm: Gemm) -> tuple[str, ...]:
     """What of a record tiles whose K CTAs share do not carry: they are of one product, in one chain a part."""
     problem, schedule, plan = gemm.problem, gemm.schedule, gemm.single
-    if not schedule.regions:
-        return ""
-    return refusals.named(
-        {
-            "regions of stacks": problem.matrices > 1,
-            "regions of images": problem.image is not None,
-            "regions of slices": len(schedule.slice_lengths(problem.k)) > 1,
-            "regions of several products": plan.products > 1,
-            "regions with promotion": schedule.promotion_k is not None or plan.k_group is not None,
-        }
-    )
+    asked = {
+        "stacks": problem.matrices > 1,
+        "images": problem.image is not None,
+        "slices of K": len(schedule.slice_lengths(problem.k)) > 1,
+        "several products": plan.products > 1,
+        "promotion": schedule.promotion_k is not None or plan.k_group is not None,
+    }
+    return tuple([name for name, is_asked in asked.items() if is_asked])

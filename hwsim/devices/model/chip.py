@@ -33,8 +33,8 @@ class DeviceOrigin:
     """Where a device came from; equal devices may differ in it.
 
     path: of its file, as it was given; "" where a name found the device. changed_from: the device whose numbers a study
-    changed, None for a device as its file has it. measured: the device whose cores and board the clocks under load were
-    measured with, where they were worked out from its clocks.
+    changed, None for a device as its file has it. measured: the device whose clock, cores and board the clocks under
+    load were measured with, where they were worked out from its clocks.
     """
 
     path: str = field(default="", compare=False)
@@ -137,8 +137,16 @@ class DeviceModel(SourcedFile):
 
     @property
     def asked_watts(self) -> float | None:
-        """The board's power set by `hwsim.devices.at_power`, W; None: the file's."""
+        """The limit of the board's power set by `hwsim.devices.at_power`, W; None: the board's own."""
         return self._asked_watts
+
+    @property
+    def most_watts(self) -> float | None:
+        """What its board may draw: its own watts, or a lower limit that was asked for; None without board power."""
+        if self.board_power is None:
+            return None
+        watts = self.board_power.watts
+        return watts if self.asked_watts is None else min(watts, self.asked_watts)
 
     @property
     def argument(self) -> str:

@@ -47,8 +47,8 @@ def _clocks(device: Device) -> str:
         for when, clocks in stages
         if clocks
     ]
-    if device.board_power is not None:
-        parts.append(f"board of {device.board_power.watts:,g} W")
+    if device.most_watts is not None:
+        parts.append(f"board of {device.most_watts:,g} W")
     return "; ".join(parts)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hwsim.analysis.engine_shares import BUSY, engine_shares
 from hwsim.analysis.stall_words import stall_words
+from hwsim.gemm.summation import Reduction
 from hwsim.machines.l2_state import STATES
 from hwsim.report.text.cost_text import cost_facts
 from hwsim.report.text.words import count, data, duration, facts, percent, plural, table, value
@@ -239,7 +240,9 @@ def _time(result: Result) -> list[str]:
     pairs = time_facts(result)
     if result.cycles is not None:
         pairs.append(("work", _work(result)))
-        pairs += [("tiles" if i == 0 else "", _tiles(kernel)) for i, kernel in enumerate(result.occupancy)]
+        sums = [region.sum for region in result.gemm.schedule.regions]
+        is_shared = any(isinstance(total, Reduction) and len(total.parts) > 1 for total in sums)
+        pairs += [("tiles" if i == 0 else "", _tiles(kernel, is_shared)) for i, kernel in enumerate(result.occupancy)]
         pairs += [("memory" if i == 0 else "", _memory(kernel)) for i, kernel in enumerate(result.occupancy)]
     return facts([*pairs, *cost_facts(result)])
 
@@ -270,9 +273,10 @@ def memory_text(x: dict[str, Any]) -> str:
     return ", ".join(used) or "none"
 
 
-def _tiles(x: dict[str, Any]) -> str:
+def _tiles(x: dict[str, Any], is_shared: bool) -> str:
+    """How the tiles of a kernel fill the cores. is_shared: cores share the K of some, and so work in no waves."""
     idle = f", {plural(x['idle_cores'], 'core')} idle" if x["idle_cores"] else ", none idle"
-    waves = plural(x["waves"], "wave")
+    waves = "which share the K of some" if is_shared else plural(x["waves"], "wave")
     return f"{x['kernel']}: {tiles_text(x)} on {plural(x['cores'], 'core')}, {waves}{idle}"
 
 

@@ -81,7 +81,7 @@ class _AllMappings:
 
     def run(self) -> Best:
         """Go through the space."""
-        space = search_space(self.first, self.chip, keeps_order=True)
+        space = search_space(self.first, self.chip, keeps_order=True, fixed={})
         beside = {name: (None, *values) for name, values in space.others.items() if name in BESIDE_A_TILE}
         others = {name: values for name, values in space.others.items() if name not in BESIDE_A_TILE}
         tiles = [{"tile": tile, **values} for tile in space.tiles for values in _combined(others)]

@@ -16,6 +16,7 @@ from campaign import main
 import hwsim
 from hwsim.dataflows.registry import dataflows
 from hwsim.devices import names
+from hwsim.devices.power import has_clocks
 from hwsim.devices.query import find
 from hwsim.errors import HwsimError
 from hwsim.formats import format_of
@@ -67,7 +68,7 @@ def drawn_state(rng, chip):
     kind = rng.random()
     if kind < 1 / 6:
         options["clock_mhz"] = chip.clock_mhz * rng.uniform(0.2, 1.2)
-    elif kind < 1 / 3 and chip.board_power is not None and (chip.sustained_clock_mhz or chip.power_limit is not None):
+    elif kind < 1 / 3 and chip.board_power is not None and has_clocks(chip):
         board = chip.board_power
         options["power_limit_w"] = rng.uniform(board.static_watts * 1.1, board.watts)
     return options
