@@ -247,3 +247,17 @@ def test_padding_is_counted():
     """Edges are padded to whole 16 x 16 x 16 fractals, for each of the three products."""
     result = hwsim.run(m=33, n=17, k=40, device="ascend910a", scheme="sgemm-cube", exact=False, tile=(32, 32, 16))
     assert result.macs == {"useful": 3 * 33 * 17 * 40, "padded": 3 * 48 * 32 * 48}
+
+
+@pytest.mark.parametrize("blocks", [4, 8, 16])
+def test_blocks_of_a_alone_leave_the_tile_open(blocks):
+    """Warnings are told too, which look for slices with the same K from zero; `k_group` may stand beside."""
+    sizes = {"device": "ascend910a", "m": 1000, "n": 777, "k": 1500, "exact": False}
+    result = hwsim.run(**sizes, n_fused=blocks)
+    group = result.options["k_group"]
+    assert result.options["n_fused"] == blocks and group == blocks * result.options["tile"]["k"]
+    assert isinstance(result.warnings, list)
+    both = hwsim.run(**sizes, n_fused=blocks, k_group=group)
+    assert (both.cycles, both.options["tile"]) == (result.cycles, result.options["tile"])
+    with pytest.raises(InputError, match="give one of them"):
+        hwsim.run(**sizes, n_fused=7, k_group=256)

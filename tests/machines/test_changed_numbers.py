@@ -118,7 +118,7 @@ def test_what_if_takes_every_number_of_a_file_and_says_what_else_follows(tmp_pat
 
 
 def test_a_kernel_is_chosen_anew_for_other_cores() -> None:
-    wide = {"device": "h200", "format": "bf16", "m": 2048, "n": 2048, "k": 512, "exact": False}
+    wide = {"device": "h200", "format": "bf16", "m": 2304, "n": 2304, "k": 512, "exact": False}
     result = hwsim.run(**wide)
     found = result.with_numbers({"cores": "0.5x"})
     other = hwsim.run(**(wide | {"device": with_numbers(load("h200"), {"cores": 66})}))

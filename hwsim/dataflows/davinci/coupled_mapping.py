@@ -143,7 +143,7 @@ def _blocking(
     lengths = gemm.schedule.slice_lengths(gemm.problem.k)
     sizes, promotion_k = (gemm.problem.m, gemm.problem.n, max(lengths)), gemm.schedule.promotion_k
     asked, wanted = keyed_tile(options.get("tile"), order), options.get("n_fused")
-    base = _fastest(core, promotion_k, device, sizes) if asked is None else asked
+    base = _fastest(core, promotion_k, wanted, device, sizes) if asked is None else asked
     check(core.limits, (base.m, base.k, base.n), core.accumulators)
     fused = _blocks_of_a(core, base, promotion_k, wanted)
     if promotion_k is None and not core.is_joined and fused * base.k < sizes[2]:
@@ -298,13 +298,19 @@ def best_split_k(
     return SplitK(ordered[0], cycles[ordered[0]] / cycles[1], counts=ordered)
 
 
-def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[int, int, int]) -> Tile:
-    """The fastest tile of Algorithm 1 by estimate, with b_k a power of two, or a divisor of k_group."""
+def _fastest(
+    core: CoupledPlan, group: int | None, wanted: int | None, device: Device, sizes: tuple[int, int, int]
+) -> Tile:
+    """The fastest tile of Algorithm 1 by estimate, with b_k a power of two, or a divisor of k_group: of `wanted` blocks
+    where that many are asked for.
+    """
     limits = core.limits
-    tiles = _candidates(limits, core.accumulators, core.is_joined, core.resident, group)
+    tiles = _candidates(limits, core.accumulators, core.is_joined, core.resident, group, wanted)
     tiles = tiles[_has_scratch(core, tiles.T[0], tiles.T[2])]
     blocks = choose(device, core.unit, limits, sizes, tiles)
     if blocks is None:
+        if wanted is not None:
+            raise InputError(f"k_group = {group}: no block b_k is n_fused = {wanted} times in it; give one of them")
         raise InputError(
             f"k_group = {group}: no block b_k divides it into as many blocks as L1 holds; allowed: multiples of "
             f"{limits.depth} up to about {limits.l1 // limits.rows}"
@@ -313,12 +319,16 @@ def _fastest(core: CoupledPlan, group: int | None, device: Device, sizes: tuple[
 
 
 @lru_cache(maxsize=64)
-def _candidates(limits: Limits, accumulators: int, is_joined: bool, resident: int, group: int | None) -> Tiles:
+def _candidates(
+    limits: Limits, accumulators: int, is_joined: bool, resident: int, group: int | None, wanted: int | None = None
+) -> Tiles:
     """Candidate tiles of `_fastest`; they do not depend on the sizes of the GEMM."""
 
     def fits(b_m: int, b_k: int, b_n: int) -> bool:
         if group is not None:
-            return group % b_k == 0 and (is_joined or group // b_k <= n_fused(limits, b_m, b_k, b_n, resident))
+            blocks = group // b_k
+            is_held = wanted in (None, blocks) and blocks <= n_fused(limits, b_m, b_k, b_n, resident)
+            return group % b_k == 0 and (is_joined or is_held)
         # Joined step by step, the default step is the cube's own: a longer one adds in blocks, which is
         # more accurate than any one chain and would turn the paper's comparison of the two orders around.
         return b_k == limits.depth if is_joined else b_k & (b_k - 1) == 0 and b_k > limits.depth
