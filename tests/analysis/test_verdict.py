@@ -118,11 +118,11 @@ def test_what_bounds(case):
 
 def test_a_bound_does_not_claim_what_the_first_advice_denies():
     """L2 is the busiest part and twice its rate saves time, but twice the rate of the tensor cores saves more."""
-    shape = {"m": 4096, "n": 512, "k": 1024}
+    shape = {"m": 4096, "n": 768, "k": 1024}
     verdict = hwsim.run(device="h200", format="bf16", library="cublas", exact=False, **shape).verdict
     of_device = next(item for item in verdict.advice if item.of_device)
     assert of_device.change.startswith("twice the rate of wgmma.")
-    assert str(verdict).startswith("bound by L2 and tensor cores together: L2 busy 70 %, tensor cores busy 60 %")
+    assert str(verdict).startswith("bound by L2 and tensor cores together: L2 busy 66 %, tensor cores busy 64 %")
     assert verdict.bound == "L2"  # the busiest part
 
 

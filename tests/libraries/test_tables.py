@@ -40,7 +40,7 @@ def test_the_shipped_tables_are_read_whole() -> None:
     [
         (TIMES, 1, "mean_error", "error", "no column mean_error; allowed: algorithm, operand, slices, bias"),
         (TIMES, 2, "10,fp32", "ten,fp32", r"invalid literal for int\(\) with base 10: 'ten'"),
-        (TIMES, 2, "yes", "both", "slices = 'both'; allowed: yes, no"),
+        (TIMES, 2, "fp32,no", "fp32,both", "slices = 'both'; allowed: yes, no"),
         (TIMES, 2, FIRST, "nan", "a number or the mean error is negative or not finite"),
         (TIMES, 2, FIRST, "9.7 992", "could not convert string to float"),
         (TIMES, 2, FIRST, f"-{FIRST}", "a number or the mean error is negative"),
