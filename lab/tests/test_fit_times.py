@@ -97,3 +97,16 @@ def test_a_call_at_a_clock_that_others_lowered_is_left_out(tool: ModuleType) -> 
     )
     assert [gemm.row for gemm in tool.recorded([low, high, own])] == [high, own]
     assert len(tool.recorded([{**row, "clock_mhz": ""} for row in (low, high, own)])) == 3
+
+
+def test_pairs_have_more_work_and_no_better_alignment() -> None:
+    spec = importlib.util.spec_from_file_location("falling_times", TOOL.with_name("falling_times.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sizes = [(9, 57, 100), (9, 57, 199), (9, 64, 100), (9, 57, 300), (8, 60, 110)]
+    rows = [
+        {"us": str(10 - place), **dict(zip("mnk", map(str, size), strict=True))} for place, size in enumerate(sizes)
+    ]
+    found = {(one["k"], other["k"], ratio) for ratio, one, other in module.pairs(rows)}
+    assert found == {("100", "199", 0.9), ("199", "300", 7 / 9)}
