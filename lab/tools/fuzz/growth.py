@@ -13,7 +13,7 @@ from campaign import main
 from times import LIMIT_S, drawn, run
 
 SHORTER = 0.05  # a larger product may take so much less: cycles of one tile's edge
-SHORTER_BY_LIBRARY = 0.15  # steps of the regression trees
+SHORTER_BY_LIBRARY = 0.15  # errors of the fit
 LAUNCH_S = 2.1e-6  # in which differences of a library's short kernels are lost
 ALIGNED = 64
 
