@@ -18,8 +18,7 @@ from hwsim.errors import UnsupportedError
 from hwsim.libraries.call import LibraryCall
 from hwsim.libraries.cublas import rules
 from hwsim.libraries.cublas.times import network
-from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor, factor_of
-from hwsim.libraries.cublas.times.factor import unpack as unpack_factor
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, factor_at, networks_of
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, TimeRow, rows_of, with_factor
 from hwsim.libraries.cublas.times.kernel_facts import FACTS, QUANTITIES, facts, quantities
 from hwsim.libraries.cublas.times.network import EQUAL, LOGARITHM, LOGARITHM_RAMP, MOST, PLAIN, RAMP, Networks
@@ -121,7 +120,7 @@ def test_an_efficiency_is_at_most_one(logarithm: float, efficiency: float) -> No
     """A time that the numbers put below the least one is the least one."""
     choice, call = choice_and_call()
     row = TimeRow((0.0, 1.0, *(0.0,) * (len(QUANTITIES) - 2)), 9, 0.1, ("h200",), ())
-    times = FittedTimes(row, TimeFactor(constant(logarithm)), choice, call, 132, "fitted")
+    times = FittedTimes(row, constant(logarithm), choice, call, 132, "fitted")
     assert times.efficiency(LEAST) == pytest.approx(efficiency, rel=1e-3)
     assert times.seconds(0.0, LEAST) * 1e6 == pytest.approx(LEAST.us / efficiency, rel=1e-3)
 
@@ -198,8 +197,8 @@ def test_every_chip_has_rows_and_networks() -> None:
     for device in versions()[0].devices:
         row = rows[66, "fp16", False, False]
         assert device in row.chips and device in row.batch_chips
-    factor = factor_of(versions()[0].factors)
-    assert len(factor.networks.weights[0]) > 1 and factor.networks.number.max() < len(FACTS)
+    networks = networks_of(versions()[0].factors)
+    assert len(networks.weights[0]) > 1 and networks.number.max() < len(FACTS)
 
 
 def two_networks() -> Networks:
@@ -259,15 +258,15 @@ def test_networks_are_the_same_packed_and_refuse_other_shapes() -> None:
 
 def test_a_factor_is_the_geometric_mean_of_networks_and_has_bounds() -> None:
     point = (3.0, 2.0)
-    factor = TimeFactor(two_networks())
-    mean = sum(two_networks().each_at(point)) / 2
-    assert mean > MOST_LOGARITHM and factor.at(point) == pytest.approx(math.exp(MOST_LOGARITHM))
+    networks = two_networks()
+    mean = sum(networks.each_at(point)) / 2
+    assert mean > MOST_LOGARITHM and factor_at(networks, point) == pytest.approx(math.exp(MOST_LOGARITHM))
     for value in (0.5, -0.25, -9.0):
         bounded = max(value, -MOST_LOGARITHM)
-        assert TimeFactor(constant(value)).at(point) == pytest.approx(math.exp(bounded))
+        assert factor_at(constant(value), point) == pytest.approx(math.exp(bounded))
     low = (-99.0, 0.001)  # both gates nearly shut
-    assert factor.at(low) == pytest.approx(math.exp(sum(two_networks().each_at(low)) / 2))
-    assert unpack_factor(factor.pack()).at(low) == pytest.approx(factor.at(low), rel=1e-3)
+    assert factor_at(networks, low) == pytest.approx(math.exp(sum(networks.each_at(low)) / 2))
+    assert network.unpack(networks.pack()).at(low) == pytest.approx(networks.at(low), rel=1e-3)
 
 
 def test_a_factor_is_of_the_time_with_a_launch() -> None:

@@ -34,7 +34,7 @@ from hwsim.libraries.cublas.choice import CublasChoice, choice_of
 from hwsim.libraries.cublas.orders.families import OrderTables, tables_in
 from hwsim.libraries.cublas.pytorch import NARROW, PytorchCall, pytorch_call
 from hwsim.libraries.cublas.scaled_kernels import TENSORS, scaled_choice
-from hwsim.libraries.cublas.times.factor import factor_of
+from hwsim.libraries.cublas.times.factor import networks_of
 from hwsim.libraries.cublas.times.fitted_times import FittedTimes, key_of, row_of
 from hwsim.libraries.cublas.versions import ASSUMED, Version, has_seen_rules, rules_text
 from hwsim.libraries.gemm_call import PYTORCH, GemmCall, OperationCall
@@ -115,15 +115,15 @@ class CublasRules(LibraryRules):
         assert isinstance(choice, CublasChoice)
         if choice.is_estimated:
             return None
-        row, factor = row_of(self.version.times, key_of(choice, gemm)), factor_of(self.version.factors)
-        if row is None or factor is None:
+        row, networks = row_of(self.version.times, key_of(choice, gemm)), networks_of(self.version.factors)
+        if row is None or networks is None:
             return None
         seen_on = row.chips if gemm.batch == 1 else row.batch_chips
         is_of_one_format = gemm.format_b in (None, gemm.format)
         is_recorded = self.version.is_asked and is_of_one_format and self.device in seen_on
         return FittedTimes(
             row=row,
-            factor=factor,
+            networks=networks,
             choice=choice,
             call=gemm,
             cores=self.cores,

@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 from fit_times import Recorded, recorded, summed
 
-from hwsim.libraries.cublas.times.factor import TimeFactor, factor_of
+from hwsim.libraries.cublas.times.factor import networks_of
 from hwsim.libraries.cublas.times.fitted_times import rows_of
 from hwsim.libraries.cublas.times.kernel_facts import facts
+from hwsim.libraries.cublas.times.network import Networks
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from measure_cublas_times import LAYERS, MODELS, SHARES, Call, draw, shares_of
@@ -29,13 +30,13 @@ from measure_cublas_times import LAYERS, MODELS, SHARES, Call, draw, shares_of
 UNKNOWN = 1.0  # the doubt of a call of a kind of kernel that was never recorded
 
 
-def doubt(gemm: Recorded, sums: dict[tuple[int, str, bool, bool], np.ndarray], factor: TimeFactor) -> float:
+def doubt(gemm: Recorded, sums: dict[tuple[int, str, bool, bool], np.ndarray], networks: Networks) -> float:
     """The spread of what the networks of a fit give for a call, as a logarithm."""
     sum_us = summed(gemm, sums)
     if sum_us is None:
         return UNKNOWN
     point = facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us)
-    return float(np.std(factor.networks.each_at(point)))
+    return float(np.std(networks.each_at(point)))
 
 
 def as_row(call: Call, device: str) -> dict[str, str]:
@@ -66,14 +67,14 @@ def main() -> int:
     parser.add_argument("--times", default="cublas-13.1.times", help="files of a fit in configs/libraries")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    factor = factor_of(f"{arguments.times}.npz")
-    assert factor is not None
+    networks = networks_of(f"{arguments.times}.npz")
+    assert networks is not None
     sums = {key: np.array(row.numbers) for key, row in rows_of(f"{arguments.times}.csv").items()}
     calls, doubts = [], []
     for call in draw(arguments.draw, arguments.seed, arguments.drawn, arguments.groups):
         if gemms := recorded([as_row(call, arguments.device)]):  # none where the library refuses it
             calls.append(call)
-            doubts.append(doubt(gemms[0], sums, factor))
+            doubts.append(doubt(gemms[0], sums, networks))
     listed = kept(calls, np.array(doubts), arguments.count, arguments.plain, arguments.seed)
     arguments.out.write_text(json.dumps(listed))
     print(f"{len(listed)} of {len(calls)} calls; doubt of all: mean {np.mean(doubts):.3f}")

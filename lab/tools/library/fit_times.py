@@ -45,7 +45,7 @@ import hwsim
 from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, TimeFactor, factor_of
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, factor_at, networks_of
 from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
 from hwsim.libraries.cublas.times.network import EQUAL, LEAST, LOGARITHM, LOGARITHM_RAMP, PLAIN, RAMP, Networks
@@ -224,8 +224,8 @@ def summed(gemm: Recorded, sums: Sums) -> float | None:
     return max(float(np.dot(point, numbers)), gemm.least.us)
 
 
-def both(gemms: list[Recorded], networks: int = NETWORKS) -> tuple[Sums, TimeFactor]:
-    """The numbers by kind of kernel, and the factor. networks: how many are trained."""
+def both(gemms: list[Recorded], count: int = NETWORKS) -> tuple[Sums, Networks]:
+    """The numbers by kind of kernel, and networks for the factor. count: how many are trained."""
     sums = rows_fitted(gemms)
     points, factors, weights = [], [], []
     for gemm in gemms:
@@ -236,16 +236,16 @@ def both(gemms: list[Recorded], networks: int = NETWORKS) -> tuple[Sums, TimeFac
             weights.append(gemm.weight)
     logarithms = np.clip(factors, -MOST_LOGARITHM, MOST_LOGARITHM)
     given = np.array(points), logarithms, np.array(weights)
-    return sums, TimeFactor(trained(*given, networks))
+    return sums, trained(*given, count)
 
 
-def predicted(gemm: Recorded, sums: Sums, factor: TimeFactor) -> float:
+def predicted(gemm: Recorded, sums: Sums, networks: Networks) -> float:
     """Microseconds with a launch; nan where such a kernel was not recorded."""
     sum_us = summed(gemm, sums)
     if sum_us is None:
         return np.nan
-    times = factor.at(facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us))
-    return max(with_factor(sum_us, times), gemm.least.us) + gemm.launch_us
+    factor = factor_at(networks, facts(gemm.choice, gemm.call, gemm.cores, gemm.least, sum_us))
+    return max(with_factor(sum_us, factor), gemm.least.us) + gemm.launch_us
 
 
 def scaling(points: np.ndarray) -> list[tuple[int, int, float, float]]:
@@ -346,9 +346,9 @@ def held_out_errors(gemms: list[Recorded], parts: int) -> np.ndarray:
     """Relative errors of each part by what the others give, with one network; nan where these have no such kernel."""
     errors, part = np.full(len(gemms), np.nan), np.array([part_of(gemm, max(parts, 1)) for gemm in gemms])
     for number in range(parts):
-        sums, factor = both([gemm for gemm, of in zip(gemms, part, strict=True) if of != number], 1)
+        sums, networks = both([gemm for gemm, of in zip(gemms, part, strict=True) if of != number], 1)
         for place in np.flatnonzero(part == number):
-            errors[place] = predicted(gemms[place], sums, factor) / gemms[place].us - 1
+            errors[place] = predicted(gemms[place], sums, networks) / gemms[place].us - 1
     return errors
 
 
@@ -383,10 +383,10 @@ def rows_with_errors(rows: dict[Key, TimeRow], gemms: list[Recorded], errors: np
 
 def write_errors(rows: list[Row], sets: str, out: Path) -> None:
     """Write the mean errors of the rows of OUT.csv, and print them by group."""
-    before, factor, gemms = rows_of(f"{out.name}.csv"), factor_of(f"{out.name}.npz"), recorded(left_out(rows, sets))
-    assert factor is not None
+    before, networks, gemms = rows_of(f"{out.name}.csv"), networks_of(f"{out.name}.npz"), recorded(left_out(rows, sets))
+    assert networks is not None
     sums = {key: np.array(row.numbers) for key, row in before.items()}
-    errors = np.array([predicted(gemm, sums, factor) / gemm.us - 1 for gemm in gemms])
+    errors = np.array([predicted(gemm, sums, networks) / gemm.us - 1 for gemm in gemms])
     kept = ~np.isnan(errors)
     gemms, errors = [gemm for gemm, is_kept in zip(gemms, kept, strict=True) if is_kept], errors[kept]
     report_groups(gemms, errors)
@@ -494,10 +494,10 @@ def write(gemms: list[Recorded], out: Path, parts: int) -> None:
     """Fit, and write both files."""
     errors = held_out_errors(gemms, parts)
     report_groups(gemms, errors)
-    sums, factor = both(gemms)
+    sums, networks = both(gemms)
     before = rows_of(f"{out.name}.csv") if out.with_name(f"{out.name}.csv").exists() else {}
     write_rows(before | rows_with(gemms, sums, errors), out)
-    np.savez_compressed(out.with_name(out.name + ".npz"), **factor.pack())
+    np.savez_compressed(out.with_name(out.name + ".npz"), **networks.pack())
     print(f"{len(sums)} rows and {NETWORKS} networks from {len(gemms)} GEMMs")
 
 

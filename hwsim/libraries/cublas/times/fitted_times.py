@@ -16,8 +16,9 @@ from functools import cache
 from hwsim.devices.least_time import LeastTime
 from hwsim.libraries.cublas.choice import CublasChoice
 from hwsim.libraries.cublas.tables import records
-from hwsim.libraries.cublas.times.factor import TimeFactor
+from hwsim.libraries.cublas.times.factor import factor_at
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, QUANTITIES, facts, quantities
+from hwsim.libraries.cublas.times.network import Networks
 from hwsim.libraries.gemm_call import GemmCall
 
 YES = {"yes": True, "no": False}
@@ -55,7 +56,7 @@ class FittedTimes:
     """
 
     row: TimeRow
-    factor: TimeFactor = field(repr=False)
+    networks: Networks = field(repr=False)
     choice: CublasChoice
     call: GemmCall
     cores: int
@@ -71,7 +72,7 @@ class FittedTimes:
         """The least time over the time of the call beyond a launch, more than 0 and at most 1."""
         point = quantities(self.choice, self.call, self.cores, least)
         sum_us = self.row.microseconds(point, least)
-        factor = self.factor.at(facts(self.choice, self.call, self.cores, least, sum_us))
+        factor = factor_at(self.networks, facts(self.choice, self.call, self.cores, least, sum_us))
         share = min(max(least.us / max(with_factor(sum_us, factor), least.us), LEAST_EFFICIENCY), 1.0)
         return float(f"{share:.{DIGITS}g}")
 
