@@ -251,7 +251,7 @@ def _values_of_codes(
     lead: tuple[int, ...],
     format: str,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A and B of bit fields of two formats, as values that hold them: of a format of UNIFORM, fp64, else fp32."""
+    """A and B of bit fields of two formats, as values: in the dtype of a format of UNIFORM, else in fp64 or fp32."""
     m, n, k = sizes
     total = "int32" if format_of(formats[0]).is_integer else "fp64" if "fp64" in formats else "fp32"
     product = MatrixProduct("A B", m=m, n=n, k=k, a=formats[0], b=formats[1], c=total, d=total)

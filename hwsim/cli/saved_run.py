@@ -79,7 +79,7 @@ def _part(data: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
 
 def _of_kind(value: object, kind: type[_T], name: str) -> _T:
     """The value. Raises ValueError where it is of another kind."""
-    if isinstance(value, kind):
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     got = "null" if value is None else _KINDS.get(type(value), f"{value!r}"[:80])
     raise ValueError(f"{name}: got {got}; allowed: {_KINDS[kind]}")

@@ -140,8 +140,8 @@ def with_clocks_of(variant: Device, before: Device) -> Device:
 
     What flows whatever runs stays, and each core may draw more where there are fewer, or where the board may. A clock
     takes the voltage that it took before, and none is above the variant's own. The clocks follow from the measured
-    ones, and so do not depend on the changes in between. Raises InputError where they were measured under a limit that
-    what flows whatever runs exceeds.
+    ones, and so do not depend on the changes in between. Raises InputError where what flows whatever runs
+    exceeds the limit under which they were measured, or the variant's.
     """
     measured = before.measured
     with_clocks: Device = variant.model_copy(update=_clocks_of(variant, before, measured))
@@ -166,10 +166,11 @@ def _clocks_of(variant: Device, before: Device, measured: Device) -> dict[str, o
     board, watts, watts_before = variant.board_power, variant.most_watts, measured.most_watts
     if board is not None and watts is not None and watts_before is not None:
         static_watts = board.static_watts
-        if static_watts >= watts_before:
+        if static_watts >= (least_watts := min(watts, watts_before)):
+            held = "were measured at" if least_watts == watts_before else "are of a board that is held to"
             raise InputError(
-                f"{variant.name} with board_power.static_watts = {static_watts:g}: its clocks under load were measured "
-                f"at {watts_before:g} W; allowed: less"
+                f"{variant.name} with board_power.static_watts = {static_watts:g}: its clocks under load {held} "
+                f"{least_watts:g} W; allowed: less"
             )
         share *= (watts - static_watts) / (watts_before - static_watts)
     return _clocks_at(variant, measured, share)

@@ -302,6 +302,7 @@ def test_what_is_no_record_is_refused(text: str, tmp_path: Path, capsys: pytest.
         ("options", None, "options: got null; allowed: an object"),
         ("options", {"input_format": ["fp32"]}, "input_format: got a list; allowed: a string"),
         ("seed", "zero", "seed: got a string; allowed: an integer"),
+        ("seed", True, "seed: got True; allowed: an integer"),
         ("warnings", [{"code": "x"}, 1], "an entry of warnings: got an integer; allowed: an object"),
         ("gemm", None, "gemm: got null; allowed: an object"),
     ],

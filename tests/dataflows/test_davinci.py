@@ -261,3 +261,11 @@ def test_blocks_of_a_alone_leave_the_tile_open(blocks):
     assert (both.cycles, both.options["tile"]) == (result.cycles, result.options["tile"])
     with pytest.raises(InputError, match="give one of them"):
         hwsim.run(**sizes, n_fused=7, k_group=256)
+
+
+@pytest.mark.parametrize(("blocks", "group"), [(3, 96), (2, 128), (6, 32)])
+def test_blocks_of_a_hold_whole_groups_where_terms_are_joined(blocks, group):
+    options = {"device": "ascend910a", "scheme": "sgemm-cube", "accumulation": "elementwise", "exact": False}
+    result = hwsim.run(m=200, n=200, k=384, n_fused=blocks, k_group=group, **options)
+    assert (result.options["n_fused"], result.options["k_group"]) == (blocks, group)
+    assert blocks * result.options["tile"]["k"] % group == 0

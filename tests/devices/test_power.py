@@ -185,6 +185,14 @@ def test_a_board_without_power_for_work_is_refused(changes, said):
         with_numbers(devices.load("h200"), changes)
 
 
+def test_what_flows_whatever_runs_is_below_the_limit_in_either_order():
+    chip, changes = devices.load("h200"), {"board_power.static_watts": 250}
+    with pytest.raises(InputError, match="are of a board that is held to 200 W; allowed: less"):
+        with_numbers(power.at_power(chip, 200.0), changes)
+    with pytest.raises(InputError, match="draws 250 W whatever runs"):
+        power.at_power(with_numbers(chip, changes), 200.0)
+
+
 def test_a_file_with_another_board_gives_its_clocks():
     file = {"schema_version": 1, "name": "mine", "extends": "h200", "source": "NONE; my own", "evidence": "assumption"}
     with pytest.raises(ConfigError, match=r"got 1400; sustained_clock_mhz and power_limit of the base are of 700.* W"):

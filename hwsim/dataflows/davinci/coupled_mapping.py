@@ -310,7 +310,9 @@ def _fastest(
     blocks = choose(device, core.unit, limits, sizes, tiles)
     if blocks is None:
         if wanted is not None:
-            raise InputError(f"k_group = {group}: no block b_k is n_fused = {wanted} times in it; give one of them")
+            raise InputError(
+                f"k_group = {group}, n_fused = {wanted}: no tile that fits into L1 and UB has both; give one of them"
+            )
         raise InputError(
             f"k_group = {group}: no block b_k divides it into as many blocks as L1 holds; allowed: multiples of "
             f"{limits.depth} up to about {limits.l1 // limits.rows}"
@@ -326,14 +328,22 @@ def _candidates(
 
     def fits(b_m: int, b_k: int, b_n: int) -> bool:
         if group is not None:
-            blocks = group // b_k
-            is_held = wanted in (None, blocks) and blocks <= n_fused(limits, b_m, b_k, b_n, resident)
-            return group % b_k == 0 and (is_joined or is_held)
+            most = n_fused(limits, b_m, b_k, b_n, resident)
+            return group % b_k == 0 and _are_held(is_joined, group // b_k, wanted, most)
         # Joined step by step, the default step is the cube's own: a longer one adds in blocks, which is
         # more accurate than any one chain and would turn the paper's comparison of the two orders around.
         return b_k == limits.depth if is_joined else b_k & (b_k - 1) == 0 and b_k > limits.depth
 
     return np.array([tile for tile in legal(limits, accumulators) if fits(*tile)], np.int64).reshape(-1, 3)
+
+
+def _are_held(is_joined: bool, steps: int, wanted: int | None, most: int) -> bool:
+    """Whether L1, which holds `most` blocks of A, can have the blocks for `steps` of them in a k_group; `wanted`: the
+    number that is asked for.
+    """
+    if is_joined:  # several k_groups of A may lie in L1
+        return wanted is None or (wanted % steps == 0 and wanted <= most)
+    return wanted in (None, steps) and steps <= most
 
 
 def _blocks_of_a(core: CoupledPlan, tile: Tile, group: int | None, wanted: int | None) -> int:

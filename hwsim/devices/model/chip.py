@@ -176,8 +176,8 @@ class DeviceModel(SourcedFile):
 
     @property
     def measured(self) -> Self:
-        """The device with whose cores and board the clocks under load were measured: this one, or the one from which
-        its clocks follow (hwsim.devices.power).
+        """The device with whose clock, cores and board the clocks under load were measured: this one, or the one from
+        which its clocks follow (hwsim.devices.power).
         """
         base: Self | None = self._origin.measured
         return self if base is None else base
