@@ -1,4 +1,4 @@
-"""lab/tools/library/fit_times.py: which GEMMs count as left out of a fit, and what becomes of a row's mean error."""
+"""lab/tools/library: which recorded calls a fit takes and predicts, which are listed, which pairs are compared."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from hwsim.libraries.cublas.times.fitted_times import TimeRow
-
 TOOL = Path(__file__).parents[1] / "tools" / "library" / "fit_times.py"
 CALL = {"kind": "bf16", "a_layout": "rows", "b_layout": "columns", "batch": "1", "m": "8", "n": "16", "k": "32"}
 
@@ -20,33 +18,13 @@ CALL = {"kind": "bf16", "a_layout": "rows", "b_layout": "columns", "batch": "1",
 def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("torch")
     pytest.importorskip("scipy")
+    monkeypatch.syspath_prepend(str(TOOL.parent))
     spec = importlib.util.spec_from_file_location("fit_times", TOOL)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "fit_times", module)
     spec.loader.exec_module(module)
     return module
-
-
-def test_calls_of_the_fit_are_no_calls_left_out_in_other_sets_either(tool: ModuleType) -> None:
-    of_fit = {"device": "h200", "set": "calls1", **CALL}
-    like_it = {"device": "h100", "set": "blind11", **CALL}
-    others = [{**like_it, name: value} for name, value in (("m", "9"), ("batch", "2"), ("kind", "fp16"))]
-    assert tool.left_out([of_fit, like_it, *others], "seed1,calls1") == others
-    with pytest.raises(SystemExit, match="name the sets of the fit"):
-        tool.left_out([of_fit], "")
-
-
-def test_a_row_s_mean_error_is_of_what_the_fit_has_not_seen(tool: ModuleType) -> None:
-    """Enough GEMMs of one kernel, one too few of another; errors below and above count alike."""
-    row = TimeRow((1.0,), 30, 0.5, ("h100",), ())
-    told, untold = (0, "fp16", False, False), (1, "fp16", False, False)
-    few = tool.LEAST_GEMMS - 1
-    gemms = [SimpleNamespace(key=key) for key in [told] * (few + 1) + [untold] * few]
-    errors = np.array([-0.1, 0.3] * ((few + 1) // 2) + [0.9] * few)
-    found = tool.rows_with_errors({told: row, untold: row}, gemms, errors)
-    assert found[told].mean_error == pytest.approx(0.2) and found[untold] is row
-    assert found[told].gemms == 30 and found[told].numbers == row.numbers
 
 
 def test_each_part_is_told_by_the_others(tool: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,10 +74,13 @@ def test_a_call_at_a_clock_that_others_lowered_is_left_out(tool: ModuleType) -> 
         {**large, "us": "800", "clock_mhz": "1500"},
     )
     assert [gemm.row for gemm in tool.recorded([low, high, own])] == [high, own]
+    settled = {**low, "clock_before_mhz": "1980"}
+    assert [gemm.row for gemm in tool.recorded([settled, high])] == [settled, high]
     assert len(tool.recorded([{**row, "clock_mhz": ""} for row in (low, high, own)])) == 3
 
 
-def test_pairs_have_more_work_and_no_better_alignment() -> None:
+def test_pairs_have_more_work_and_no_better_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TOOL.parent))
     spec = importlib.util.spec_from_file_location("falling_times", TOOL.with_name("falling_times.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -446,7 +446,7 @@ def main() -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--draw", choices=[*LAYERS, MODELS])
     source.add_argument("--calls", type=Path, help="a JSON list of calls, in place of a draw")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, help="of --draw")
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400)
@@ -455,6 +455,8 @@ def main() -> int:
     parser.add_argument("--places", type=int, default=1, help="of operands at which each call is timed")
     parser.add_argument("--series-alone", action="store_true", help="time no call with cold operands")
     arguments = parser.parse_args()
+    if arguments.draw and arguments.seed is None:
+        parser.error("--draw needs --seed")
     start = time.time()
     if arguments.calls:
         calls = json.loads(arguments.calls.read_text())

@@ -4,7 +4,7 @@
 
 A FILE is as in fit_times.py. Two calls are a pair if they differ in sizes alone, none of m, n and k is smaller in the
 second, none of them is a multiple of 8 there that is none in the first, and the work is at most MOST_WORK times as
-much. Calls at a clock that other calls had lowered are left out. Printed are pairs and falls, and the worst falls.
+much. Calls at a low clock are left out (settled_clock.py). Printed are pairs and falls, and the worst falls.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from settled_clock import highest_clocks, is_settled
 
 MOST_WORK = 2.05
-SETTLED_MHZ = 1900.0
 LEVELS = 0.95, 0.85, 0.70  # of the time of the smaller call
 VECTOR = 8  # elements
 Row = dict[str, str]
@@ -27,13 +27,15 @@ Row = dict[str, str]
 
 def groups(paths: list[Path]) -> list[list[Row]]:
     """Rows by what is alike in a pair."""
-    found = defaultdict(list)
+    rows, found = [], defaultdict(list)
     for path in paths:
         with gzip.open(path, "rt") as file:
-            for row in csv.DictReader(file):
-                if float(row["clock_mhz"] or 0) >= SETTLED_MHZ:
-                    alike = (row[x] for x in ("device", "kind", "a_layout", "b_layout", "batch", "reductions"))
-                    found[tuple(alike)].append(row)
+            rows += csv.DictReader(file)
+    highest = highest_clocks(rows)
+    for row in rows:
+        if is_settled(row, highest):
+            alike = (row[x] for x in ("device", "kind", "a_layout", "b_layout", "batch", "reductions"))
+            found[tuple(alike)].append(row)
     return list(found.values())
 
 

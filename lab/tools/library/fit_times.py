@@ -5,8 +5,6 @@ r"""Fit what a library's kernels take to times of recorded GEMMs, as shares of w
         seed1,blind,blind2,blind3,train1,train2,calls1,calls2,default1,default2,compute2,calls3,calls4,calls5,calls6,\
         calls7,calls8,calls9
     python lab/tools/library/fit_times.py FILE.csv.gz --compare --sets blind6
-    python lab/tools/library/fit_times.py FILE.csv.gz ... --errors --out configs/libraries/cublas-13.1.times \
-        --sets ...                          # of the fit
 
 A FILE, as in tests/golden/h200_library, has a row per GEMM: device, set, group, kind, a_layout, b_layout, batch, m, n,
 k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed of the kind), clock_mhz, reductions
@@ -14,11 +12,9 @@ k, kernels, us (median of a graph of replays), launch_us (of a GEMM of 16 cubed 
 addresses; the fit takes their median). A launch is the shortest launch_us of a chip's set. For each kind of kernel the
 numbers of hwsim.libraries.cublas.times.fitted_times are fitted by least absolute relative error; then, for all,
 networks. Writes OUT.npz and OUT.csv; rows of OUT.csv for kernels of which too few GEMMs are given stay. GEMMs with the
-same n and k are held out together. Of GEMMs without a group, whose sizes were drawn, a part is taken. GEMMs at a clock
-that the calls before them had lowered are left out. --compare prints how far `hwsim.run(library=)` is off, and fits
-nothing. --errors fits nothing either: of the FILEs' GEMMs it takes those that are in none of the sets, nor like one in
-them, and writes their mean error into the rows of OUT.csv that have at least LEAST_GEMMS of them. Needs scipy and
-PyTorch.
+same n and k are held out together. Of GEMMs without a group, whose sizes were drawn, a part is taken. GEMMs at a low
+clock are left out, but for long ones that may lower it themselves. --compare prints how far `hwsim.run(library=)` is
+off, and fits nothing. Needs scipy and PyTorch.
 """
 
 from __future__ import annotations
@@ -40,12 +36,13 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import nnls
+from settled_clock import highest_clocks, is_settled
 
 import hwsim
 from hwsim.devices.least_time import LeastTime
 from hwsim.errors import HwsimError
 from hwsim.libraries.cublas.choice import CublasChoice
-from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, factor_at, networks_of
+from hwsim.libraries.cublas.times.factor import MOST_LOGARITHM, factor_at
 from hwsim.libraries.cublas.times.fitted_times import Key, TimeRow, key_of, rows_of, with_factor
 from hwsim.libraries.cublas.times.kernel_facts import ABOUT_A_LAUNCH_US, FACTS, QUANTITIES, facts, quantities
 from hwsim.libraries.cublas.times.network import EQUAL, LEAST, LOGARITHM, LOGARITHM_RAMP, PLAIN, RAMP, Networks
@@ -63,13 +60,12 @@ ABSOLUTE = 0.03  # a logarithm, beyond which an error counts as its absolute val
 CATEGORIES = ("algorithm", "format")  # facts that are names
 SPREAD = 4.0  # a fact without negative values that exceeds it is given as its logarithm
 LEAST_US = 0.05  # beyond a launch
-SETTLED = 0.96  # of the highest recorded clock: below it a call was timed at a clock that the calls before had left
-OWN_SHARE, OWN_US = 0.5, 100.0  # unless its products take so much of its time, and it takes so long
+OWN_SHARE, OWN_US = 0.5, 100.0  # a call may lower the clock itself whose products take so much of it, and as long
 SHARE_OF_DRAWN = 0.3  # of GEMMs without a group
 WEIGHT_OF_CALLS = 8.0  # of sets as programs in use make them, beside sets of drawn sizes
 COLUMNS = (
     *("device", "set", "group", "kind", "a_layout", "b_layout", "batch", "m", "n", "k", "kernels", "us", "launch_us"),
-    *("cold_us", "clock_mhz", "reductions", "us_of_places"),
+    *("cold_us", "clock_before_mhz", "clock_mhz", "reductions", "us_of_places"),
 )
 Row = dict[str, str]
 
@@ -162,13 +158,10 @@ def launches(rows: list[Row]) -> dict[tuple[str, str], float]:
 
 
 def recorded(rows: list[Row]) -> list[Recorded]:
-    """What hwsim's choice says of recorded GEMMs; left out are those that the library refuses, and whose clock was low
-    by the calls before.
+    """What hwsim's choice says of recorded GEMMs; left out are those that the library refuses, and those whose clock
+    was low (settled_clock.py) though their own load is small.
     """
-    of_launches, out = launches(rows), []
-    highest: dict[str, float] = defaultdict(float)
-    for row in rows:
-        highest[row["device"]] = max(highest[row["device"]], float(row.get("clock_mhz") or 0))
+    of_launches, highest, out = launches(rows), highest_clocks(rows), []
     chips = {name: (hwsim.device(name), hwsim.library("cublas", device=name)) for name in {x["device"] for x in rows}}
     for row in rows:
         (chip, library), call = chips[row["device"]], gemm_call(row)
@@ -180,7 +173,7 @@ def recorded(rows: list[Row]) -> list[Recorded]:
         launch_us = of_launches[row["device"], row["set"]]
         places = [float(us) for us in (row.get("us_of_places") or row["us"]).split()]
         gemm = Recorded(row, call, choice, least_of(chip, call), library.cores, median(places), launch_us)
-        if gemm.lowers_clock or float(row.get("clock_mhz") or np.inf) >= SETTLED * highest[row["device"]]:
+        if gemm.lowers_clock or is_settled(row, highest):
             out.append(gemm)
     return out
 
@@ -358,43 +351,6 @@ def rows_with(gemms: list[Recorded], sums: Sums, errors: np.ndarray) -> dict[Key
     return {key: with_gemms(row, key, gemms, errors) for key, row in rows.items()}
 
 
-def left_out(rows: list[Row], sets: str) -> list[Row]:
-    """Rows of sets that a fit has not, without calls that it has too. Raises SystemExit without `sets`."""
-    if not sets:
-        raise SystemExit("--errors: name the sets of the fit by --sets, so that none of their GEMMs counts")
-    of_fit = {_call_of(row) for row in rows if row["set"] in sets.split(",")}
-    return [row for row in rows if row["set"] not in sets.split(",") and _call_of(row) not in of_fit]
-
-
-def _call_of(row: Row) -> tuple[str, ...]:
-    """What tells calls apart on all chips."""
-    return tuple(row.get(name) or "" for name in ("kind", "a_layout", "b_layout", "batch", "m", "n", "k"))
-
-
-def rows_with_errors(rows: dict[Key, TimeRow], gemms: list[Recorded], errors: np.ndarray) -> dict[Key, TimeRow]:
-    """Rows with the mean error of GEMMs that are not in the fit; as they are where there are less than LEAST_GEMMS."""
-    out = {}
-    for key, row in rows.items():
-        of_key = [abs(error) for gemm, error in zip(gemms, errors, strict=True) if gemm.key == key]
-        is_told = len(of_key) >= LEAST_GEMMS
-        out[key] = replace(row, mean_error=float(np.mean(of_key))) if is_told else row
-    return out
-
-
-def write_errors(rows: list[Row], sets: str, out: Path) -> None:
-    """Write the mean errors of the rows of OUT.csv, and print them by group."""
-    before, networks, gemms = rows_of(f"{out.name}.csv"), networks_of(f"{out.name}.npz"), recorded(left_out(rows, sets))
-    assert networks is not None
-    sums = {key: np.array(row.numbers) for key, row in before.items()}
-    errors = np.array([predicted(gemm, sums, networks) / gemm.us - 1 for gemm in gemms])
-    kept = ~np.isnan(errors)
-    gemms, errors = [gemm for gemm, is_kept in zip(gemms, kept, strict=True) if is_kept], errors[kept]
-    report_groups(gemms, errors)
-    after = rows_with_errors(before, gemms, errors)
-    write_rows(after, out)
-    print(f"{sum(after[key] is not before[key] for key in after)} of {len(after)} rows")
-
-
 def write_rows(rows: dict[Key, TimeRow], out: Path) -> None:
     """Write the file of numbers."""
     with out.with_name(out.name + ".csv").open("w", newline="") as file:
@@ -461,7 +417,6 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--sets", default="", help="only these sets of the files, with commas")
     parser.add_argument("--parts", type=int, default=PARTS, help="parts held out in turn; 0: no errors are found")
-    parser.add_argument("--errors", action="store_true", help="write mean errors by GEMMs beyond --sets; fit nothing")
     parser.add_argument("--rows", metavar="DEVICE,SET", help="FILE is measured JSON; write its rows to OUT.csv.gz")
     arguments = parser.parse_args()
     if arguments.rows:
@@ -471,9 +426,6 @@ def main() -> int:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-        return 0
-    if arguments.errors:
-        write_errors(read(arguments.file, ""), arguments.sets, arguments.out)
         return 0
     rows = read(arguments.file, arguments.sets)
     if arguments.compare:
