@@ -85,7 +85,12 @@ def test_a_librarys_time_that_the_program_contradicts_gets_no_percentage() -> No
     first = result.verdict.advice[0]
     assert "hwsim tune --library cublas" in str(first) and "is not known" in str(first)
     assert first.gain is first.to_dict()["gain"] is None and not first.is_most
-    assert ">not known<" in run_page(result).html()
+
+
+def test_a_page_says_that_a_gain_is_not_known() -> None:
+    pytest.importorskip("plotly")  # the script of a page
+    result = hwsim.run(device="h100", format="fp16", library="cublas", exact=False, **ONCE)
+    assert result.verdict.advice[0].gain is None and ">not known<" in run_page(result).html()
 
 
 def test_a_librarys_time_near_the_programs_keeps_the_advice() -> None:
